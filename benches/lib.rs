@@ -1,0 +1,1 @@
+//! The benches of aether; see the files beside this one.

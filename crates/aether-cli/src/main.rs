@@ -1,0 +1,2 @@
+//! crates/aether-cli
+fn main() {}

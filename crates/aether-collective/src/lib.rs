@@ -1,0 +1,5 @@
+//! The CollectiveDriver trait, and the safe groups over it.
+
+mod reduce;
+
+pub use reduce::ReduceOp;
