@@ -14,7 +14,8 @@ use crate::{
 /// long list of cases can be one idea.
 const MOST_LINES: usize = 500;
 
-/// Directories that are not part of the repository, by how their names start.
+/// Built files and the history, by name or by the start of a name with a dash. In a linked work tree
+/// `.git` is a file.
 const NOT_OURS: &[&str] = &[".git", "target"];
 
 /// Macros that stand for code not yet written, in pieces so that this file does not hold them.
@@ -90,13 +91,11 @@ fn look(root: &Path) -> io::Result<Found> {
             .collect::<io::Result<_>>()?;
         entries.sort_unstable();
         for path in entries {
-            if path.is_symlink() {
+            if path.is_symlink() || is_not_ours(&path) {
                 continue;
             }
             if path.is_dir() {
-                if !is_not_ours(&path) {
-                    directories.push(path);
-                }
+                directories.push(path);
             } else if let Ok(text) = String::from_utf8(fs::read(&path)?) {
                 found.file(path.strip_prefix(root).unwrap_or(&path), &text, &here);
             }
@@ -105,8 +104,8 @@ fn look(root: &Path) -> io::Result<Found> {
     Ok(found)
 }
 
-fn is_not_ours(directory: &Path) -> bool {
-    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+fn is_not_ours(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
     NOT_OURS.iter().any(|start| name == *start || name.starts_with(&format!("{start}-")))
 }
 
