@@ -1,1 +1,3 @@
 //! aether-host
+
+mod kernels;

@@ -1,0 +1,192 @@
+//! The loop of every reduction, over blocks that fit in the first-level cache.
+
+use std::mem::MaybeUninit;
+
+/// How elements become one: the accumulator's type, the step, and the way back.
+///
+/// All methods are inlined into the loops that the compiler vectorises, so each must be free of
+/// branches and calls.
+pub(super) trait Reduction {
+    /// The element as it lies in memory.
+    type Element: Copy;
+    /// What is accumulated over the ranks.
+    type Accumulator: Copy;
+    /// What the accumulator is divided by: the number of ranks for a mean, nothing else else.
+    type Divisor: Copy;
+
+    /// The divisor for this number of ranks, at least 1.
+    fn divisor(ranks: usize) -> Self::Divisor;
+    /// The accumulator that has seen one element.
+    fn load(element: Self::Element) -> Self::Accumulator;
+    /// The accumulator that has seen what `left` and then `right` have.
+    fn combine(left: Self::Accumulator, right: Self::Accumulator) -> Self::Accumulator;
+    /// The element that the accumulator stands for.
+    fn finish(accumulator: Self::Accumulator, divisor: Self::Divisor) -> Self::Element;
+}
+
+/// Elements per block. A block of accumulators, a block of results, and the lines of the sources
+/// that are being read stay well within 32 KiB, and a block is long enough to hide its set-up.
+const BLOCK: usize = 256;
+
+/// A block, or the start of one where few elements are left.
+type Slots<T> = [MaybeUninit<T>];
+
+/// Reduces `count` elements of all sources into all destinations.
+///
+/// # Safety
+/// The contract of [`super::Kernel::reduce`], for elements of `R::Element`.
+#[inline(always)]
+pub(super) unsafe fn fold<R: Reduction>(
+    sources: &[*const u8],
+    destinations: &[*mut u8],
+    count: usize,
+    ranks: usize,
+) {
+    let divisor = R::divisor(ranks);
+    let mut results = [const { MaybeUninit::<R::Element>::uninit() }; BLOCK];
+    let mut accumulators = [const { MaybeUninit::<R::Accumulator>::uninit() }; BLOCK];
+    let mut start = 0;
+    while start < count {
+        let length = BLOCK.min(count - start);
+        let results = &mut results[..length];
+        // Few sources are reduced in registers; more pass through a block of accumulators.
+        match *sources {
+            [] => return,
+            [a, b] => {
+                // SAFETY: `start + length` is at most `count`, for which the caller vouches.
+                unsafe { together::<R, 2>([a, b], start, results, divisor) };
+            }
+            [a, b, c] => {
+                // SAFETY: as above.
+                unsafe { together::<R, 3>([a, b, c], start, results, divisor) };
+            }
+            [a, b, c, d] => {
+                // SAFETY: as above.
+                unsafe { together::<R, 4>([a, b, c, d], start, results, divisor) };
+            }
+            [first, ref others @ ..] => {
+                let accumulators = &mut accumulators[..length];
+                // SAFETY: as above.
+                unsafe { begin::<R>(first, start, accumulators) };
+                for &source in others {
+                    // SAFETY: as above, and `begin` initialised all accumulators.
+                    unsafe { advance::<R>(source, start, accumulators) };
+                }
+                // SAFETY: `begin` initialised all accumulators, and `results` is as long.
+                unsafe { conclude::<R>(accumulators, results, divisor) };
+            }
+        }
+        for &destination in destinations {
+            // SAFETY: each arm above that comes here initialised all results and has read this
+            // block of every source, so that a destination that is a source may be overwritten;
+            // `start + length` is at most `count`, for which the caller vouches.
+            unsafe { publish(results, destination.cast(), start) };
+        }
+        start += length;
+    }
+}
+
+/// Reduces a block of `K` sources, with the accumulators in registers.
+///
+/// # Safety
+/// Every source is valid for reads of `start + results.len()` elements, and aligned to one.
+#[inline(always)]
+unsafe fn together<R: Reduction, const K: usize>(
+    sources: [*const u8; K],
+    start: usize,
+    results: &mut Slots<R::Element>,
+    divisor: R::Divisor,
+) {
+    for (index, result) in results.iter_mut().enumerate() {
+        // SAFETY: `index` is less than the length for which the caller vouches.
+        let first = unsafe { element(sources[0], start + index) };
+        let mut accumulator = R::load(first);
+        for source in &sources[1..] {
+            // SAFETY: as above.
+            let next = unsafe { element(*source, start + index) };
+            accumulator = R::combine(accumulator, R::load(next));
+        }
+        result.write(R::finish(accumulator, divisor));
+    }
+}
+
+/// Initialises the accumulators from a block of the first source.
+///
+/// # Safety
+/// The source is valid for reads of `start + accumulators.len()` elements, and aligned to one.
+#[inline(always)]
+unsafe fn begin<R: Reduction>(
+    source: *const u8,
+    start: usize,
+    accumulators: &mut Slots<R::Accumulator>,
+) {
+    for (index, accumulator) in accumulators.iter_mut().enumerate() {
+        // SAFETY: `index` is less than the length for which the caller vouches.
+        let first = unsafe { element(source, start + index) };
+        accumulator.write(R::load(first));
+    }
+}
+
+/// Takes a block of the next source into the accumulators.
+///
+/// # Safety
+/// The contract of [`begin`], and all accumulators are initialised.
+#[inline(always)]
+unsafe fn advance<R: Reduction>(
+    source: *const u8,
+    start: usize,
+    accumulators: &mut Slots<R::Accumulator>,
+) {
+    for (index, accumulator) in accumulators.iter_mut().enumerate() {
+        // SAFETY: `index` is less than the length for which the caller vouches.
+        let next = unsafe { element(source, start + index) };
+        // SAFETY: the caller has initialised all accumulators.
+        let so_far = unsafe { accumulator.assume_init() };
+        accumulator.write(R::combine(so_far, R::load(next)));
+    }
+}
+
+/// Turns the accumulators of a block into its results.
+///
+/// # Safety
+/// All accumulators are initialised, and there are as many as results.
+#[inline(always)]
+unsafe fn conclude<R: Reduction>(
+    accumulators: &Slots<R::Accumulator>,
+    results: &mut Slots<R::Element>,
+    divisor: R::Divisor,
+) {
+    for (result, accumulator) in results.iter_mut().zip(accumulators) {
+        // SAFETY: the caller has initialised all accumulators.
+        let accumulator = unsafe { accumulator.assume_init() };
+        result.write(R::finish(accumulator, divisor));
+    }
+}
+
+/// Writes the results of a block to one destination: the one place that stores to the caller's
+/// memory, and so the place to decide how (around the cache, say, where the whole exceeds it).
+///
+/// # Safety
+/// All results are initialised; the destination is valid for writes of `start + results.len()`
+/// elements and aligned to one; nothing else accesses it meanwhile.
+#[inline(always)]
+unsafe fn publish<E: Copy>(results: &Slots<E>, destination: *mut E, start: usize) {
+    // SAFETY: the caller vouches for at least `start` elements at the destination.
+    let destination = unsafe { destination.add(start) };
+    // SAFETY: the results are initialised, and on this function's caller's stack, where no
+    // destination lies; the caller vouches for the destination.
+    unsafe { destination.copy_from_nonoverlapping(results.as_ptr().cast(), results.len()) };
+}
+
+/// Reads element `index` of a source.
+///
+/// # Safety
+/// The source is valid for reads of more than `index` elements, and aligned to one.
+#[inline(always)]
+unsafe fn element<E: Copy>(source: *const u8, index: usize) -> E {
+    // SAFETY: the caller vouches that the element lies within the source.
+    let element = unsafe { source.cast::<E>().add(index) };
+    // SAFETY: as above; the alignment is the caller's promise too, and every bit pattern is an
+    // element: they are all integers or floats.
+    unsafe { element.read() }
+}

@@ -1,0 +1,444 @@
+//! The kernels against the reference: every type and reduction, and every way they are compiled.
+
+use aether_collective::ReduceOp;
+use aether_core::DType;
+use proptest::prelude::*;
+
+use super::instructions::InstructionSet;
+use super::{Kernel, reference};
+
+/// Cases per type and reduction.
+const CASES: u32 = if cfg!(miri) { 1 } else { 64 };
+/// The most elements; more than two blocks, so that there is a first, a middle and a last one.
+const COUNT: usize = if cfg!(miri) { 40 } else { 700 };
+
+fn reducible() -> impl Iterator<Item = (DType, ReduceOp)> {
+    DType::ALL
+        .into_iter()
+        .filter(|it| *it != DType::Bool)
+        .flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)))
+}
+
+fn is_float(dtype: DType) -> bool {
+    use DType::{BF16, F8E4M3, F8E5M2, F16, F32, F64};
+    matches!(dtype, BF16 | F16 | F32 | F64 | F8E4M3 | F8E5M2)
+}
+
+/// Memory of some elements, at an address that is a multiple of their size and of no more.
+struct Memory {
+    words: Vec<u64>,
+    start: usize,
+    length: usize,
+}
+
+impl Memory {
+    /// `offset` elements past an address that is aligned to 8 bytes.
+    fn new(bytes: &[u8], size: usize, offset: usize) -> Self {
+        let start = offset * size;
+        // One word more, so that there is a byte past the end to look at.
+        let mut words = vec![u64::from_ne_bytes([GUARD; 8]); (start + bytes.len()) / 8 + 2];
+        let base = words.as_mut_ptr().cast::<u8>();
+        // SAFETY: the vector has at least that many bytes.
+        let base = unsafe { base.add(start) };
+        // SAFETY: as above; a new vector does not overlap `bytes`.
+        unsafe { base.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Self { words, start, length: bytes.len() }
+    }
+
+    fn pointer(&mut self) -> *mut u8 {
+        self.words.as_mut_ptr().cast::<u8>().wrapping_add(self.start)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let all: Vec<u8> = self.words.iter().flat_map(|it| it.to_ne_bytes()).collect();
+        let (before, rest) = all.split_at(self.start);
+        let (bytes, after) = rest.split_at(self.length);
+        assert!(before.iter().all(|it| *it == GUARD), "bytes before the memory were written");
+        assert!(after.iter().all(|it| *it == GUARD), "bytes past the memory were written");
+        bytes.to_vec()
+    }
+}
+
+const GUARD: u8 = 0xa5;
+
+/// Where the results go.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Apart from the sources, so many times.
+    Apart(usize),
+    /// Over this source, as reduce_scatter in place does.
+    Over(usize),
+    /// Over every source, as all_reduce in place does.
+    OverAll,
+}
+
+/// What the kernel leaves in each destination.
+fn run(
+    kernel: Kernel,
+    size: usize,
+    sources: &[Vec<u8>],
+    ranks: usize,
+    place: Place,
+    offset: usize,
+) -> Vec<Vec<u8>> {
+    let count = sources[0].len() / size;
+    let mut inputs: Vec<Memory> = sources
+        .iter()
+        .enumerate()
+        .map(|(rank, bytes)| Memory::new(bytes, size, (offset + 3 * rank) % 11))
+        .collect();
+    let apart = if let Place::Apart(apart) = place { apart } else { 0 };
+    let mut outputs: Vec<Memory> = (0..apart)
+        .map(|index| Memory::new(&vec![0x5a; count * size], size, (offset + 5 * index) % 7))
+        .collect();
+    let pointers: Vec<*mut u8> = inputs.iter_mut().map(Memory::pointer).collect();
+    let destinations: Vec<*mut u8> = match place {
+        Place::Apart(_) => outputs.iter_mut().map(Memory::pointer).collect(),
+        Place::Over(source) => vec![pointers[source]],
+        Place::OverAll => pointers.clone(),
+    };
+    let constant: Vec<*const u8> = pointers.iter().map(|it| it.cast_const()).collect();
+    // SAFETY: every memory has `count` elements at an address that is a multiple of their size;
+    // they are separate vectors, and those that are used twice are used as they are.
+    unsafe { kernel.reduce(&constant, &destinations, count, ranks) };
+    let inputs: Vec<Vec<u8>> = inputs.iter().map(Memory::bytes).collect();
+    let overwritten = |rank: usize| match place {
+        Place::Apart(_) => false,
+        Place::Over(source) => source == rank,
+        Place::OverAll => true,
+    };
+    for (rank, bytes) in inputs.iter().enumerate() {
+        assert!(overwritten(rank) || *bytes == sources[rank], "source {rank} was written");
+    }
+    match place {
+        Place::Apart(_) => outputs.iter().map(Memory::bytes).collect(),
+        Place::Over(source) => vec![inputs[source].clone()],
+        Place::OverAll => inputs,
+    }
+}
+
+/// What the selected kernel makes of the sources, one of each rank.
+pub(super) fn reduced(dtype: DType, op: ReduceOp, sources: &[Vec<u8>]) -> Vec<u8> {
+    let kernel = Kernel::select(dtype, op).unwrap();
+    run(kernel, dtype.size(), sources, sources.len(), Place::Apart(1), 0).remove(0)
+}
+
+/// Every bit pattern worth a test, in 64 bits of which a type takes its own.
+fn specials(dtype: DType) -> &'static [u64] {
+    match dtype {
+        // Zeros, the smallest subnormals and the largest, the smallest normal, 1, its neighbours,
+        // 1.5, the largest, infinity or NaN, and NaN with payloads.
+        DType::F32 => &[
+            0,
+            0x8000_0000,
+            1,
+            0x8000_0001,
+            0x007f_ffff,
+            0x0080_0000,
+            0x3f80_0000,
+            0xbf80_0000,
+            0x3f80_0001,
+            0x3f7f_ffff,
+            0x3fc0_0000,
+            0x7f7f_ffff,
+            0xff7f_ffff,
+            0x7f80_0000,
+            0xff80_0000,
+            0x7fc0_0000,
+            0xffc0_0000,
+            0x7f80_0001,
+            0xffff_ffff,
+            0x7fab_cdef,
+        ],
+        DType::F64 => &[
+            0,
+            1 << 63,
+            1,
+            (1 << 63) | 1,
+            0x000f_ffff_ffff_ffff,
+            0x0010_0000_0000_0000,
+            0x3ff0_0000_0000_0000,
+            0xbff0_0000_0000_0000,
+            0x3ff0_0000_0000_0001,
+            0x7fef_ffff_ffff_ffff,
+            0xffef_ffff_ffff_ffff,
+            0x7ff0_0000_0000_0000,
+            0xfff0_0000_0000_0000,
+            0x7ff8_0000_0000_0000,
+            0xfff8_0000_0000_0000,
+            0x7ff0_0000_0000_0001,
+            u64::MAX,
+            0x7ff0_0000_abcd_ef01,
+        ],
+        DType::F16 => &[
+            0, 0x8000, 1, 0x8001, 0x03ff, 0x83ff, 0x0400, 0x3c00, 0xbc00, 0x3c01, 0x7bff, 0xfbff,
+            0x7c00, 0xfc00, 0x7e00, 0xfe00, 0x7c01, 0xffff, 0x7abc,
+        ],
+        DType::BF16 => &[
+            0, 0x8000, 1, 0x8001, 0x007f, 0x807f, 0x0080, 0x3f80, 0xbf80, 0x3f81, 0x7f7f, 0xff7f,
+            0x7f80, 0xff80, 0x7fc0, 0xffc0, 0x7f81, 0xffff, 0x7eab,
+        ],
+        // All patterns of a byte are dense enough; these are the ones that matter most.
+        DType::F8E4M3 => &[0, 0x80, 1, 0x81, 7, 8, 0x38, 0xb8, 0x7e, 0xfe, 0x7f, 0xff, 0x70, 0x78],
+        DType::F8E5M2 => &[0, 0x80, 1, 0x81, 3, 4, 0x3c, 0xbc, 0x7b, 0xfb, 0x7c, 0xfc, 0x7e, 0xff],
+        // The extremes of all signed and unsigned integers, and around zero.
+        _ => &[
+            0,
+            1,
+            2,
+            3,
+            u64::MAX,
+            u64::MAX - 1,
+            0x7f,
+            0x80,
+            0x7fff,
+            0x8000,
+            0x7fff_ffff,
+            0x8000_0000,
+            0x7fff_ffff_ffff_ffff,
+            1 << 63,
+            0xffff_ffff,
+            0xff,
+        ],
+    }
+}
+
+/// A deterministic stream of numbers, so that a case is its seed and shrinks with its shape.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+}
+
+/// Elements of which some are special and others any bits; `density` of 8 are special. NaN would
+/// soon take over, so that some sources are filled with moderate floats between.
+fn elements(dtype: DType, count: usize, seed: u64, density: u64) -> Vec<u8> {
+    let mut numbers = Numbers(seed);
+    let specials = specials(dtype);
+    let size = dtype.size();
+    let mut bytes = Vec::with_capacity(count * size);
+    for _ in 0..count {
+        let number = numbers.next();
+        let choice = numbers.next();
+        let bits = if choice % 8 < density {
+            specials[(number % specials.len() as u64) as usize]
+        } else if choice & 8 == 0 && is_float(dtype) {
+            moderate(dtype, number)
+        } else {
+            number
+        };
+        // The low bytes, in this machine's order.
+        let low = match size {
+            1 => (bits as u8).to_ne_bytes().to_vec(),
+            2 => (bits as u16).to_ne_bytes().to_vec(),
+            4 => (bits as u32).to_ne_bytes().to_vec(),
+            _ => bits.to_ne_bytes().to_vec(),
+        };
+        bytes.extend(low);
+    }
+    bytes
+}
+
+/// The bits of a float whose exponent is near that of 1, so that sums round and cancel.
+fn moderate(dtype: DType, number: u64) -> u64 {
+    let (exponent_at, one, sign_at) = match dtype {
+        DType::F64 => (52, 1023, 63),
+        DType::F32 => (23, 127, 31),
+        DType::BF16 => (7, 127, 15),
+        DType::F16 => (10, 15, 15),
+        DType::F8E4M3 => (3, 7, 7),
+        _ => (2, 15, 7),
+    };
+    let fraction = number & ((1 << exponent_at) - 1);
+    let exponent = one - 4 + (number >> 56) % 8;
+    let sign = number >> 55 & 1;
+    sign << sign_at | exponent << exponent_at | fraction
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    sources: usize,
+    count: usize,
+    place: Place,
+    offset: usize,
+    seed: u64,
+    density: u64,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    // Half of the cases are short: there the tails of the vector loops are most of the work.
+    let count = prop_oneof![0..40_usize, 0..COUNT];
+    (1..=9_usize, count, 0..9_usize, 0..9_usize, 0..11_usize, any::<u64>(), 0..=4_u64).prop_map(
+        |(sources, count, kind, which, offset, seed, density)| {
+            let place = match kind {
+                0..=3 => Place::Apart(1 + which % 3),
+                4..=5 => Place::Over(which % sources),
+                _ => Place::OverAll,
+            };
+            Case { sources, count, place, offset, seed, density }
+        },
+    )
+}
+
+#[test]
+fn every_reduction_of_every_type_is_the_references_whatever_the_instructions() {
+    for (dtype, op) in reducible() {
+        let config =
+            ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() };
+        proptest!(config, |(case in case())| {
+            let sources: Vec<Vec<u8>> = (0..case.sources as u64)
+                .map(|rank| elements(dtype, case.count, case.seed ^ rank << 32, case.density))
+                .collect();
+            let expected = reference::reduce(dtype, op, &sources, case.sources);
+            for set in InstructionSet::available() {
+                let kernel = Kernel::select_for(set, dtype, op).unwrap();
+                let size = dtype.size();
+                let results = run(kernel, size, &sources, case.sources, case.place, case.offset);
+                for (index, found) in results.iter().enumerate() {
+                    let differs = found
+                        .chunks(size)
+                        .zip(expected.chunks(size))
+                        .position(|(found, expected)| found != expected);
+                    prop_assert!(
+                        differs.is_none(),
+                        "{op} of {dtype} by {set:?}, destination {index}: element {differs:?}"
+                    );
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn the_best_instructions_of_this_processor_are_among_those_tested() {
+    assert!(InstructionSet::available().contains(&InstructionSet::best()));
+    #[cfg(target_arch = "x86_64")]
+    assert_eq!(
+        InstructionSet::available().contains(&InstructionSet::Avx2),
+        std::is_x86_feature_detected!("avx2")
+    );
+}
+
+#[test]
+fn bool_is_never_reduced() {
+    for op in ReduceOp::ALL {
+        assert!(Kernel::select(DType::Bool, op).is_none());
+    }
+}
+
+fn bytes_of<const N: usize>(elements: &[[u8; N]]) -> Vec<u8> {
+    elements.concat()
+}
+
+fn singles(values: &[f32]) -> Vec<u8> {
+    bytes_of(&values.iter().map(|it| it.to_ne_bytes()).collect::<Vec<_>>())
+}
+
+#[test]
+fn one_rank_keeps_the_payload_of_nan_in_place_and_apart() {
+    for (dtype, op) in reducible() {
+        let source = elements(dtype, 37, 5, 4);
+        let kernel = Kernel::select(dtype, op).unwrap();
+        for place in [Place::Apart(2), Place::OverAll] {
+            for found in run(kernel, dtype.size(), std::slice::from_ref(&source), 1, place, 1) {
+                assert_eq!(found, source, "{op} of {dtype}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sum_goes_in_rank_order() {
+    // (1 + 2^24) - 2^24 loses the 1 that (2^24 - 2^24) + 1 keeps.
+    let (one, large, negative) = (singles(&[1.0]), singles(&[16777216.0]), singles(&[-16777216.0]));
+    let lost = reduced(DType::F32, ReduceOp::Sum, &[one.clone(), large.clone(), negative.clone()]);
+    let kept = reduced(DType::F32, ReduceOp::Sum, &[large, negative, one]);
+    assert_eq!((lost, kept), (singles(&[0.0]), singles(&[1.0])));
+}
+
+#[test]
+fn halves_are_rounded_once_and_not_at_every_rank() {
+    // At 2048 the last place of f16 is 2, so that each 1 alone would be rounded away.
+    let half = |value: f32| half::f16::from_f32(value).to_bits().to_ne_bytes().to_vec();
+    let sources = [half(2048.0), half(1.0), half(1.0), half(1.0), half(1.0)];
+    assert_eq!(reduced(DType::F16, ReduceOp::Sum, &sources), half(2052.0));
+    // A sum past the largest f16 still has its mean.
+    let sources = [half(60000.0), half(60000.0)];
+    assert_eq!(reduced(DType::F16, ReduceOp::Mean, &sources), half(60000.0));
+}
+
+#[test]
+fn eighths_overflow_to_nan_and_to_infinity() {
+    let e4m3 = |bits: u8| vec![bits; 3];
+    // 448 + 16 = 464 is a tie that goes to 448; 448 + 32 = 480 is beyond.
+    assert_eq!(reduced(DType::F8E4M3, ReduceOp::Sum, &[e4m3(0x7e), e4m3(0x58)]), e4m3(0x7e));
+    assert_eq!(reduced(DType::F8E4M3, ReduceOp::Sum, &[e4m3(0x7e), e4m3(0x60)]), e4m3(0x7f));
+    assert_eq!(reduced(DType::F8E4M3, ReduceOp::Sum, &[e4m3(0xfe), e4m3(0xfe)]), e4m3(0x7f));
+    // 57344 + 57344 is beyond.
+    assert_eq!(reduced(DType::F8E5M2, ReduceOp::Sum, &[e4m3(0xfb), e4m3(0xfb)]), e4m3(0xfc));
+}
+
+#[test]
+fn nan_wins_at_whichever_rank_and_negative_zero_is_the_smaller() {
+    for op in [ReduceOp::Min, ReduceOp::Max] {
+        for holder in 0..5 {
+            let mut sources = vec![singles(&[f32::INFINITY, f32::NEG_INFINITY, 1.0]); 5];
+            sources[holder] = singles(&[f32::from_bits(0xff80_0001); 3]);
+            let expected = singles(&[f32::from_bits(0x7fc0_0000); 3]);
+            assert_eq!(reduced(DType::F32, op, &sources), expected, "{op}, rank {holder}");
+        }
+    }
+    let sources = [singles(&[0.0, -0.0]), singles(&[-0.0, 0.0])];
+    assert_eq!(reduced(DType::F32, ReduceOp::Min, &sources), singles(&[-0.0, -0.0]));
+    assert_eq!(reduced(DType::F32, ReduceOp::Max, &sources), singles(&[0.0, 0.0]));
+}
+
+#[test]
+fn an_integer_mean_is_exact_at_the_extremes_and_truncates_toward_zero() {
+    let longs =
+        |values: &[i64]| bytes_of(&values.iter().map(|it| it.to_ne_bytes()).collect::<Vec<_>>());
+    let sources = [longs(&[i64::MAX, i64::MIN, -3]), longs(&[i64::MAX, i64::MIN, -4])];
+    let expected = longs(&[i64::MAX, i64::MIN, -3]);
+    assert_eq!(reduced(DType::I64, ReduceOp::Mean, &sources), expected);
+    let words = |value: i32| value.to_ne_bytes().to_vec();
+    let sources = [words(i32::MIN), words(i32::MIN), words(i32::MIN)];
+    assert_eq!(reduced(DType::I32, ReduceOp::Mean, &sources), words(i32::MIN));
+    let sources = [words(i32::MIN), words(i32::MIN + 1), words(i32::MIN)];
+    assert_eq!(reduced(DType::I32, ReduceOp::Mean, &sources), words(i32::MIN + 1));
+}
+
+#[test]
+fn a_mean_divides_by_the_ranks_even_where_f64_would_not_be_exact() {
+    // One source stands for many ranks here; what matters is the divisor, and a quotient that is
+    // less than an integer by less than f64 can tell.
+    for ranks in [2, 1 << 20, (1 << 20) + 1, usize::MAX >> 1] {
+        for dtype in [DType::I8, DType::U16, DType::I32, DType::U32, DType::I64, DType::U64] {
+            let sources = vec![elements(dtype, 50, 11, 4), elements(dtype, 50, 12, 4)];
+            let kernel = Kernel::select(dtype, ReduceOp::Mean).unwrap();
+            let found = run(kernel, dtype.size(), &sources, ranks, Place::Apart(1), 0).remove(0);
+            let expected = reference::reduce(dtype, ReduceOp::Mean, &sources, ranks);
+            assert_eq!(found, expected, "mean of {dtype} over {ranks}");
+        }
+    }
+}
+
+#[test]
+fn no_sources_no_elements_and_no_destinations_touch_nothing() {
+    let kernel = Kernel::select(DType::F32, ReduceOp::Sum).unwrap();
+    let mut kept = singles(&[7.0]);
+    let written = [kept.as_mut_ptr()];
+    // SAFETY: there are no sources, so that nothing is written.
+    unsafe { kernel.reduce(&[], &written, 1, 1) };
+    let dangling = std::ptr::dangling::<f32>().cast::<u8>();
+    // SAFETY: of no elements none is accessed.
+    unsafe { kernel.reduce(&[dangling; 2], &[dangling.cast_mut()], 0, 2) };
+    let source = kept.as_ptr();
+    // SAFETY: the sources are one element each, and only read.
+    unsafe { kernel.reduce(&[source; 3], &[], 1, 3) };
+    assert_eq!(kept, singles(&[7.0]));
+}
