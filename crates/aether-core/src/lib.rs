@@ -1,7 +1,34 @@
 //! Devices, chunks of their memory, views, streams, completions and copies.
 
+mod backend;
+mod chunk;
+mod copy;
+mod device;
 mod dtype;
 mod error;
+mod gate;
+mod hazard;
+mod host;
+mod memory;
+mod order;
+pub mod progress;
+mod queue;
+mod span;
+mod stream;
+mod sync;
+mod view;
 
+pub use backend::{
+    Address, Backend, Link, MemoryInfo, NativeStream, Ordered, Point, Region, Rows, Touch,
+};
+pub use chunk::{ALIGNMENT, Chunk};
+pub use copy::{copy, copy_async, copy_rows, copy_rows_async, fill, fill_async, link};
+pub use device::{Device, DeviceId, DeviceKind};
 pub use dtype::{DType, Element};
 pub use error::{Error, ErrorKind, Result};
+pub use host::HostBackend;
+pub use order::{check_tracked, enqueue};
+pub use queue::{Operation, Step};
+pub use span::{AsSpan, AsSpanMut, Span, SpanMut};
+pub use stream::{Completion, Status, Stream};
+pub use view::{DynView, View, ViewMut};

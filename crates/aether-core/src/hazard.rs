@@ -1,0 +1,162 @@
+//! Which work touches which bytes of one allocation.
+//!
+//! Records of writes never overlap each other: a later write trims what it covers off the earlier
+//! records, reads and writes alike, because it is ordered behind them, so its end implies theirs. A
+//! write that failed stays, and so does its error for every byte, until a later write covers it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::queue::{Dependencies, Dependency};
+use crate::stream::{Completion, Status};
+use crate::{Result, Stream};
+
+/// How many records an allocation has before all of them are looked through.
+const MANY: usize = 64;
+
+/// The record of one allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Hazards {
+    records: Vec<Record>,
+}
+
+#[derive(Debug, Clone)]
+struct Record {
+    range: Range<usize>,
+    writes: bool,
+    work: Completion,
+}
+
+impl Record {
+    fn overlaps(&self, range: &Range<usize>) -> bool {
+        self.range.start < range.end && range.start < self.range.end
+    }
+
+    /// Two accesses conflict if their ranges overlap and one of them writes.
+    fn conflicts(&self, range: &Range<usize>, writes: bool) -> bool {
+        (writes || self.writes) && self.overlaps(range)
+    }
+}
+
+impl Hazards {
+    /// Collects what an access by work on `stream` has to be ordered behind.
+    ///
+    /// # Errors
+    /// The access reads bytes whose last write failed: that failure.
+    pub(crate) fn collect(
+        &mut self,
+        range: &Range<usize>,
+        writes: bool,
+        stream: &Stream,
+        into: &mut Dependencies,
+    ) -> Result<()> {
+        self.settle(range, writes);
+        for record in self.records.iter().filter(|it| it.conflicts(range, writes)) {
+            let reads = record.writes && !writes;
+            let work = &record.work;
+            match work.queue.status(work.ticket) {
+                Status::Failed(error) if reads => return Err(error),
+                Status::Pending => {}
+                Status::Done | Status::Failed(_) => {
+                    work.acquire();
+                    continue;
+                }
+            }
+            // A stream is in order by itself; only a failure has to be looked at again.
+            if Arc::ptr_eq(&work.queue, &stream.queue) && !reads {
+                continue;
+            }
+            match into.iter_mut().find(|it| Arc::ptr_eq(&it.on.queue, &work.queue)) {
+                Some(known) if !reads && !known.reads => {
+                    known.on.ticket = known.on.ticket.max(work.ticket);
+                }
+                _ => into.push(Dependency::new(work.clone(), reads)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Records an access that was enqueued.
+    pub(crate) fn record(&mut self, range: Range<usize>, writes: bool, work: &Completion) {
+        if writes {
+            self.trim(&range);
+        } else if let Some(same) = self
+            .records
+            .iter_mut()
+            .find(|it| !it.writes && it.range == range && Arc::ptr_eq(&it.work.queue, &work.queue))
+        {
+            // The later of two reads on one stream ends last.
+            same.work.ticket = same.work.ticket.max(work.ticket);
+            return;
+        }
+        self.records.push(Record { range, writes, work: work.clone() });
+    }
+
+    /// Some pending work that a host access conflicts with.
+    ///
+    /// # Errors
+    /// Nothing is pending, and the last write of some byte failed: that failure.
+    pub(crate) fn pending(
+        &mut self,
+        range: &Range<usize>,
+        writes: bool,
+    ) -> Result<Option<Completion>> {
+        self.settle(range, writes);
+        let mut failure = Ok(None);
+        for record in self.records.iter().filter(|it| it.conflicts(range, writes)) {
+            match record.work.queue.status(record.work.ticket) {
+                Status::Pending => return Ok(Some(record.work.clone())),
+                Status::Failed(error) if record.writes => failure = Err(error),
+                _ => record.work.acquire(),
+            }
+        }
+        failure
+    }
+
+    /// All work that is still on record, for whoever frees the memory.
+    pub(crate) fn into_work(self) -> Vec<Completion> {
+        self.records.into_iter().map(|it| it.work).collect()
+    }
+
+    /// Drops records that tell nothing any more: of the conflicting ones those that have ended, bar
+    /// failed writes. The host goes on because it saw their end. The others are left for an access
+    /// that conflicts with them, unless they have become many.
+    fn settle(&mut self, range: &Range<usize>, writes: bool) {
+        let many = self.records.len() > MANY;
+        self.records.retain(|it| {
+            if !many && !it.conflicts(range, writes) {
+                return true;
+            }
+            match it.work.queue.status(it.work.ticket) {
+                Status::Pending => true,
+                Status::Failed(_) if it.writes => true,
+                // Work that a device lost may still touch the memory: it keeps it from being freed.
+                _ if it.work.queue.is_lost() => true,
+                _ => {
+                    it.work.acquire();
+                    false
+                }
+            }
+        });
+    }
+
+    fn trim(&mut self, range: &Range<usize>) {
+        let mut at = 0;
+        while let Some(record) = self.records.get_mut(at) {
+            if !record.overlaps(range) || record.work.queue.is_lost() {
+                at += 1;
+                continue;
+            }
+            let after = range.end..record.range.end;
+            record.range.end = range.start.max(record.range.start);
+            if !after.is_empty() {
+                let rest = Record { range: after, ..record.clone() };
+                self.records.push(rest);
+            }
+            match self.records.get(at) {
+                Some(it) if it.range.is_empty() => drop(self.records.swap_remove(at)),
+                _ => at += 1,
+            }
+        }
+    }
+}

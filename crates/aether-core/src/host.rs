@@ -1,0 +1,123 @@
+//! The host's memory as a backend: the devices `cpu:0`, `cpu:1`, and so on.
+
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::backend::{Address, Backend, Link, MemoryInfo, NativeStream, Region};
+use crate::{Device, DeviceId, Error, ErrorKind, Result};
+
+/// The host's memory. Its copies are done when they return, so aether's own queues are its streams.
+///
+/// [`Device::cpu`] uses one instance for the whole process. Another instance is another set of
+/// devices: a detector wraps one of its own.
+#[derive(Debug, Default)]
+pub struct HostBackend {
+    streams: AtomicU64,
+}
+
+impl HostBackend {
+    /// One more instance.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// The instance that serves [`Device::cpu`].
+pub(crate) fn instance() -> Arc<dyn Backend> {
+    static INSTANCE: OnceLock<Arc<HostBackend>> = OnceLock::new();
+    INSTANCE.get_or_init(|| Arc::new(HostBackend::new())).clone()
+}
+
+// SAFETY: memory comes from the global allocator, which promises size, alignment and exclusivity,
+// from any thread. Copies and fills have ended when they return, so the provided answers of
+// `is_done` (true) and `wait` (by the host) hold.
+unsafe impl Backend for HostBackend {
+    fn name(&self) -> &str {
+        "host"
+    }
+
+    fn allocate(&self, device: DeviceId, layout: Layout, zeroed: bool) -> Result<Address> {
+        let pointer = match zeroed {
+            // SAFETY: `GlobalAlloc::alloc_zeroed` asks for a layout of non-zero size, which the
+            // contract of `Backend::allocate` promises ("never zero").
+            true => unsafe { alloc_zeroed(layout) },
+            // SAFETY: as above, for `GlobalAlloc::alloc`.
+            false => unsafe { alloc(layout) },
+        };
+        if pointer.is_null() {
+            return Err(Error::new(
+                ErrorKind::OutOfMemory,
+                "allocate",
+                "the host has not as much memory",
+            )
+            .on(device)
+            .of_bytes(layout.size() as u64));
+        }
+        Ok(Address::from_ptr(pointer))
+    }
+
+    unsafe fn free(&self, _device: DeviceId, address: Address, layout: Layout) {
+        // SAFETY: the caller promises that `allocate` gave this address for this layout, and that
+        // nobody uses it any more, which is what `GlobalAlloc::dealloc` asks.
+        unsafe { dealloc(address.as_ptr(), layout) }
+    }
+
+    unsafe fn copy(&self, _stream: NativeStream, dst: Region, src: Region) -> Result<()> {
+        let (from, to) = (src.address.as_ptr(), dst.address.as_ptr());
+        // SAFETY: the caller promises two valid regions of one size that don't overlap, and that
+        // nobody else touches them in a conflicting way, which is what `copy_nonoverlapping` asks.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, src.bytes) };
+        Ok(())
+    }
+
+    unsafe fn fill(&self, _stream: NativeStream, dst: Region, pattern: &[u8]) -> Result<()> {
+        let to = dst.address.as_ptr();
+        if let &[byte] = pattern {
+            // SAFETY: the caller promises that the region is valid for writes and that nobody else
+            // touches it.
+            unsafe { to.write_bytes(byte, dst.bytes) };
+            return Ok(());
+        }
+        for at in (0..dst.bytes).step_by(pattern.len().max(1)) {
+            let length = pattern.len().min(dst.bytes - at);
+            // SAFETY: `at + length` is at most the region's size, so this stays inside of it; the
+            // pattern is a slice of the caller and lies elsewhere.
+            unsafe { std::ptr::copy_nonoverlapping(pattern.as_ptr(), to.wrapping_add(at), length) };
+        }
+        Ok(())
+    }
+
+    fn host_addressable(&self, _device: DeviceId) -> bool {
+        true
+    }
+
+    fn link(&self, _device: DeviceId, other: &Device) -> Link {
+        if other.host_addressable() { Link::Direct } else { Link::None }
+    }
+
+    fn open_stream(&self, _device: DeviceId) -> Result<NativeStream> {
+        Ok(NativeStream(self.streams.fetch_add(1, Ordering::Relaxed) + 1))
+    }
+
+    fn memory_info(&self, _device: DeviceId) -> Option<MemoryInfo> {
+        memory_of_the_machine()
+    }
+
+    fn description(&self, _device: DeviceId) -> String {
+        let cores = std::thread::available_parallelism().map_or(1, |it| it.get());
+        format!("host memory, {cores} cores")
+    }
+}
+
+/// What Linux says in /proc/meminfo; nothing elsewhere.
+fn memory_of_the_machine() -> Option<MemoryInfo> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let bytes = |name: &str| {
+        let line = text.lines().find_map(|it| it.strip_prefix(name))?;
+        let kib: u64 =
+            line.trim_start_matches(':').trim().strip_suffix("kB")?.trim().parse().ok()?;
+        kib.checked_mul(1024)
+    };
+    Some(MemoryInfo { total: bytes("MemTotal")?, free: bytes("MemAvailable")? })
+}

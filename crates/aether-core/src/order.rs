@@ -1,0 +1,98 @@
+//! The one way by which work gets onto a stream: collect what it conflicts with, queue it, record it.
+//!
+//! Copies, fills, collectives and waiting exports all come through here. A call with several buffers
+//! collects all its dependencies before it records any, so that it never waits for itself.
+
+use std::sync::{Arc, MutexGuard};
+
+use crate::hazard::Hazards;
+use crate::memory::Memory;
+use crate::queue::{Dependencies, Task};
+use crate::stream::Completion;
+use crate::{Error, ErrorKind, Operation, Result, Span, SpanMut, Stream};
+
+/// Puts call `token` of an operation onto the stream, behind everything that its accesses conflict
+/// with. It returns at once.
+///
+/// The spans may be dropped at once as well: memory of chunks stays until the work on it has ended.
+/// Other memory is the caller's to keep, who has to wait for the completion before the span's
+/// lifetime ends, however it ends.
+///
+/// # Errors
+/// Nothing was queued: a span to write is read-only or exported, or a span to read holds what a failed
+/// write left (that failure).
+///
+/// # Safety
+/// The call touches nothing but `reads` and `writes`, writes only `writes`, and is done when its
+/// [`Operation`] says so. Spans that are not [tracked](Span::is_tracked) outlive the completion.
+pub unsafe fn enqueue(
+    stream: &Stream,
+    reads: &[Span<'_>],
+    writes: &mut [SpanMut<'_>],
+    operation: Arc<dyn Operation>,
+    token: u64,
+) -> Result<Completion> {
+    // SAFETY: the caller promises what `push` asks: the accesses are all of the task's, and memory
+    // that is not tracked is kept by the caller.
+    unsafe { push(stream, reads, writes, || Task::Call { operation, token }) }
+}
+
+/// As [`enqueue`], for any task.
+///
+/// # Safety
+/// As for [`enqueue`]; for copies and fills, the regions of the task are those of the spans, and the
+/// stream's backend can copy between them.
+pub(crate) unsafe fn push(
+    stream: &Stream,
+    reads: &[Span<'_>],
+    writes: &mut [SpanMut<'_>],
+    task: impl FnOnce() -> Task,
+) -> Result<Completion> {
+    for span in writes.iter() {
+        span.check_writable("enqueue")?;
+    }
+    let mut needs = Dependencies::new();
+    for span in reads {
+        if let Some(mut hazards) = hazards_of(span) {
+            hazards.collect(&span.offsets(), false, stream, &mut needs)?;
+        }
+    }
+    for span in writes.iter() {
+        let span = span.as_span();
+        if let Some(mut hazards) = hazards_of(&span) {
+            hazards.collect(&span.offsets(), true, stream, &mut needs)?;
+        }
+    }
+    let work = stream.queue.push(task(), needs);
+    for span in reads {
+        if let Some(mut hazards) = hazards_of(span) {
+            hazards.record(span.offsets(), false, &work);
+        }
+    }
+    for span in writes.iter() {
+        let span = span.as_span();
+        if let Some(mut hazards) = hazards_of(&span) {
+            hazards.record(span.offsets(), true, &work);
+        }
+    }
+    stream.queue.begin();
+    Ok(work)
+}
+
+/// The record that an access is entered in, if the memory has one and the access any bytes.
+fn hazards_of<'a>(span: &Span<'a>) -> Option<MutexGuard<'a, Hazards>> {
+    span.memory.filter(|_| span.bytes() > 0).map(Memory::hazards)
+}
+
+/// Refuses memory that is only borrowed, for calls that return before their work has ended.
+///
+/// # Errors
+/// `BorrowedMemory`.
+pub fn check_tracked(attempted: &'static str, span: &Span<'_>) -> Result<()> {
+    if span.is_tracked() {
+        return Ok(());
+    }
+    let reason = "the memory is only borrowed, so it can't be used after the call returns: use a \
+                  chunk, or the blocking call";
+    Err(Error::new(ErrorKind::BorrowedMemory, attempted, reason).of_bytes(span.bytes() as u64))
+}

@@ -1,0 +1,220 @@
+//! Progress: whoever looks runs what is ready, and a few workers do when nobody looks.
+//!
+//! A waiting thread advances the queue that it waits for, then every other queue of the process that
+//! has work, and sleeps only when nothing moves. Sleepers are woken by [`announce`]. The workers look
+//! at intervals that grow while nothing moves, and sleep for good when no queue has work; waking one
+//! costs microseconds, so no call that is waited for at once depends on it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::gate::Gate;
+use crate::memory::Retired;
+use crate::queue::Queue;
+
+/// Wakes the threads that sleep until something happens. A driver calls it after a change that makes
+/// a pending call of another thread go on.
+pub fn announce() {
+    engine().waiters.ring();
+}
+
+/// Runs what is ready in the whole process, one step of each queue, and says whether anything moved.
+pub fn look() -> bool {
+    let engine = engine();
+    let mut moved = engine.free_retired();
+    let mut at = 0;
+    // One look ends although others enlist queues meanwhile.
+    let count = lock(&engine.busy).len();
+    while at < count {
+        // The lock is not held while a queue runs: it may have a long copy before it.
+        let Some(queue) = lock(&engine.busy).get(at).cloned() else { break };
+        moved |= queue.advance();
+        at += 1;
+    }
+    moved
+}
+
+/// Wakes the workers: there is enough to do for more threads than those that look.
+pub fn summon() {
+    engine().workers.ring();
+}
+
+/// How long a waiter looks without giving its core away, then how long it yields before it sleeps.
+const SPINS: u32 = 64;
+const YIELDS: u32 = 256;
+/// How long sleepers sleep at most: deadlines and devices that ring no bell are seen at this pace.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
+const LONGEST_SLEEP: Duration = Duration::from_millis(5);
+/// How often workers look while some queue has work.
+const QUICKEST_TICK: Duration = Duration::from_micros(50);
+const SLOWEST_TICK: Duration = Duration::from_millis(2);
+
+struct Engine {
+    waiters: Gate,
+    workers: Gate,
+    started: Once,
+    busy: Mutex<Vec<Arc<Queue>>>,
+    retired: Mutex<Vec<Retired>>,
+    retired_count: AtomicUsize,
+}
+
+fn engine() -> &'static Engine {
+    static ENGINE: OnceLock<Engine> = OnceLock::new();
+    ENGINE.get_or_init(|| Engine {
+        waiters: Gate::new(),
+        workers: Gate::new(),
+        started: Once::new(),
+        busy: Mutex::default(),
+        retired: Mutex::default(),
+        retired_count: AtomicUsize::new(0),
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Puts the queue in the list of those that have work. Call it after the push.
+pub(crate) fn enlist(queue: &Arc<Queue>) {
+    // A queue stays listed for a while after it has run empty, so this is mostly one load. The
+    // worker that delists it looks at the queue once more afterwards, under the queue's lock, which
+    // the push held before this load: one of the two sees the other.
+    if queue.listed.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let engine = engine();
+    lock(&engine.busy).push(queue.clone());
+    engine.start_workers();
+    engine.workers.ring();
+}
+
+/// Has the memory freed when the work that touches it has ended.
+pub(crate) fn retire(it: Retired) {
+    let engine = engine();
+    lock(&engine.retired).push(it);
+    engine.retired_count.fetch_add(1, Ordering::SeqCst);
+    engine.start_workers();
+    engine.workers.ring();
+}
+
+/// Waits until the ticket of the queue has ended; false if the time is over first.
+pub(crate) fn wait_until(queue: &Queue, ticket: u64, until: Option<Instant>) -> bool {
+    let mut round = 0u32;
+    let mut sleep = SHORTEST_SLEEP;
+    loop {
+        if queue.is_done(ticket) {
+            return true;
+        }
+        let mut moved = queue.advance();
+        if queue.is_done(ticket) {
+            return true;
+        }
+        // The own queue first: a short call is mostly over before the others would be looked at.
+        if round >= SPINS {
+            moved |= look();
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return queue.is_done(ticket);
+            }
+        }
+        if moved {
+            round = round.min(SPINS);
+            sleep = SHORTEST_SLEEP;
+            continue;
+        }
+        round = round.saturating_add(1);
+        if round <= SPINS {
+            std::hint::spin_loop();
+        } else if round <= SPINS + YIELDS {
+            std::thread::yield_now();
+        } else {
+            let entered = engine().waiters.enter();
+            if queue.is_done(ticket) || queue.advance() || look() {
+                continue;
+            }
+            let left = until.map_or(sleep, |it| it.saturating_duration_since(Instant::now()));
+            entered.sleep(left.min(sleep));
+            sleep = (sleep * 2).min(LONGEST_SLEEP);
+        }
+    }
+}
+
+impl Engine {
+    fn start_workers(&'static self) {
+        self.started.call_once(|| {
+            let cores = std::thread::available_parallelism().map_or(1, |it| it.get());
+            for at in 0..(cores - 1).clamp(1, 8) {
+                let name = format!("aether-worker-{at}");
+                // Without workers everything still runs when somebody looks.
+                let started = std::thread::Builder::new().name(name).spawn(|| self.work());
+                if let Err(error) = started {
+                    tracing::warn!(%error, "no worker thread: work runs only when it is waited for");
+                }
+            }
+        });
+    }
+
+    fn work(&self) {
+        let mut tick = QUICKEST_TICK;
+        loop {
+            if look() {
+                tick = QUICKEST_TICK;
+                continue;
+            }
+            let quiet = tick >= SLOWEST_TICK;
+            if quiet {
+                self.delist_idle();
+            }
+            let entered = self.workers.enter();
+            let nothing =
+                lock(&self.busy).is_empty() && self.retired_count.load(Ordering::SeqCst) == 0;
+            entered.sleep(if nothing { Duration::MAX } else { tick });
+            tick = if nothing { QUICKEST_TICK } else { (tick * 2).min(SLOWEST_TICK) };
+        }
+    }
+
+    /// Takes the queues out of the list that have nothing to do.
+    fn delist_idle(&self) {
+        let mut idle = Vec::new();
+        let mut busy = lock(&self.busy);
+        let mut at = 0;
+        while let Some(queue) = busy.get(at) {
+            if !queue.is_idle() {
+                at += 1;
+                continue;
+            }
+            queue.listed.store(false, Ordering::SeqCst);
+            // Whoever pushed before this look may have seen the queue listed, and left it to us.
+            if !queue.is_idle() && !queue.listed.swap(true, Ordering::SeqCst) {
+                at += 1;
+            } else {
+                idle.push(busy.swap_remove(at));
+            }
+        }
+        drop(busy);
+        // The last handle of a stream may go here; closing it is the backend's code.
+        drop(idle);
+    }
+
+    fn free_retired(&self) -> bool {
+        if self.retired_count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let mut over = Vec::new();
+        let mut retired = lock(&self.retired);
+        let mut at = 0;
+        while at < retired.len() {
+            if retired.get(at).is_some_and(Retired::is_over) {
+                over.push(retired.swap_remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        drop(retired);
+        self.retired_count.fetch_sub(over.len(), Ordering::SeqCst);
+        // Owners are dropped without a lock: they are other people's code.
+        let freed = !over.is_empty();
+        drop(over);
+        freed
+    }
+}

@@ -1,0 +1,18 @@
+//! The synchronisation primitives, so that a model checker can stand in for the real ones.
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{
+    Condvar, Mutex, MutexGuard,
+    atomic::{AtomicU64, AtomicUsize, Ordering, fence},
+};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{
+    Condvar, Mutex, MutexGuard,
+    atomic::{AtomicU64, AtomicUsize, Ordering, fence},
+};
+
+/// Locks, and goes on where another thread panicked while it held the lock: every critical section
+/// of aether leaves its data valid at each step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
