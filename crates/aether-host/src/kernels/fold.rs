@@ -52,8 +52,12 @@ pub(super) unsafe fn fold<R: Reduction>(
         // Few sources are reduced in registers; more pass through a block of accumulators.
         match *sources {
             [] => return,
-            [a, b] => {
+            [a] => {
                 // SAFETY: `start + length` is at most `count`, for which the caller vouches.
+                unsafe { together::<R, 1>([a], start, results, divisor) };
+            }
+            [a, b] => {
+                // SAFETY: as above.
                 unsafe { together::<R, 2>([a, b], start, results, divisor) };
             }
             [a, b, c] => {
@@ -64,15 +68,20 @@ pub(super) unsafe fn fold<R: Reduction>(
                 // SAFETY: as above.
                 unsafe { together::<R, 4>([a, b, c, d], start, results, divisor) };
             }
-            [first, ref others @ ..] => {
+            [a, b, c, d, ref others @ ..] => {
                 let accumulators = &mut accumulators[..length];
                 // SAFETY: as above.
-                unsafe { begin::<R>(first, start, accumulators) };
-                for &source in others {
+                unsafe { begin::<R, 4>([a, b, c, d], start, accumulators) };
+                let (fours, rest) = others.as_chunks::<4>();
+                for &four in fours {
                     // SAFETY: as above, and `begin` initialised all accumulators.
-                    unsafe { advance::<R>(source, start, accumulators) };
+                    unsafe { advance::<R, 4>(four, start, accumulators) };
                 }
-                // SAFETY: `begin` initialised all accumulators, and `results` is as long.
+                for &one in rest {
+                    // SAFETY: as above.
+                    unsafe { advance::<R, 1>([one], start, accumulators) };
+                }
+                // SAFETY: `begin` initialised all accumulators, and there are as many results.
                 unsafe { conclude::<R>(accumulators, results, divisor) };
             }
         }
@@ -86,7 +95,7 @@ pub(super) unsafe fn fold<R: Reduction>(
     }
 }
 
-/// Reduces a block of `K` sources, with the accumulators in registers.
+/// Reduces a block of all `K` sources, with the accumulators in registers.
 ///
 /// # Safety
 /// Every source is valid for reads of `start + results.len()` elements, and aligned to one.
@@ -99,51 +108,77 @@ unsafe fn together<R: Reduction, const K: usize>(
 ) {
     for (index, result) in results.iter_mut().enumerate() {
         // SAFETY: `index` is less than the length for which the caller vouches.
-        let first = unsafe { element(sources[0], start + index) };
-        let mut accumulator = R::load(first);
-        for source in &sources[1..] {
-            // SAFETY: as above.
-            let next = unsafe { element(*source, start + index) };
-            accumulator = R::combine(accumulator, R::load(next));
-        }
+        let accumulator = unsafe { first::<R, K>(sources, start + index) };
         result.write(R::finish(accumulator, divisor));
     }
 }
 
-/// Initialises the accumulators from a block of the first source.
+/// Initialises the accumulators from a block of the first `K` sources.
 ///
 /// # Safety
-/// The source is valid for reads of `start + accumulators.len()` elements, and aligned to one.
+/// Every source is valid for reads of `start + accumulators.len()` elements, and aligned to one.
 #[inline(always)]
-unsafe fn begin<R: Reduction>(
-    source: *const u8,
+unsafe fn begin<R: Reduction, const K: usize>(
+    sources: [*const u8; K],
     start: usize,
     accumulators: &mut Slots<R::Accumulator>,
 ) {
     for (index, accumulator) in accumulators.iter_mut().enumerate() {
         // SAFETY: `index` is less than the length for which the caller vouches.
-        let first = unsafe { element(source, start + index) };
-        accumulator.write(R::load(first));
+        accumulator.write(unsafe { first::<R, K>(sources, start + index) });
     }
 }
 
-/// Takes a block of the next source into the accumulators.
+/// Takes a block of the next `K` sources into the accumulators.
 ///
 /// # Safety
 /// The contract of [`begin`], and all accumulators are initialised.
 #[inline(always)]
-unsafe fn advance<R: Reduction>(
-    source: *const u8,
+unsafe fn advance<R: Reduction, const K: usize>(
+    sources: [*const u8; K],
     start: usize,
     accumulators: &mut Slots<R::Accumulator>,
 ) {
     for (index, accumulator) in accumulators.iter_mut().enumerate() {
-        // SAFETY: `index` is less than the length for which the caller vouches.
-        let next = unsafe { element(source, start + index) };
         // SAFETY: the caller has initialised all accumulators.
         let so_far = unsafe { accumulator.assume_init() };
-        accumulator.write(R::combine(so_far, R::load(next)));
+        // SAFETY: `index` is less than the length for which the caller vouches.
+        let taken = unsafe { next::<R>(so_far, &sources, start + index) };
+        accumulator.write(taken);
     }
+}
+
+/// The accumulator that has seen element `index` of the sources, of which there is at least one.
+///
+/// # Safety
+/// Every source is valid for reads of more than `index` elements, and aligned to one.
+#[inline(always)]
+unsafe fn first<R: Reduction, const K: usize>(
+    sources: [*const u8; K],
+    index: usize,
+) -> R::Accumulator {
+    // SAFETY: the caller vouches for the element.
+    let element = unsafe { element(sources[0], index) };
+    // SAFETY: as above.
+    unsafe { next::<R>(R::load(element), &sources[1..], index) }
+}
+
+/// The accumulator that has seen element `index` of these sources too.
+///
+/// # Safety
+/// Every source is valid for reads of more than `index` elements, and aligned to one.
+#[inline(always)]
+unsafe fn next<R: Reduction>(
+    mut accumulator: R::Accumulator,
+    sources: &[*const u8],
+    index: usize,
+) -> R::Accumulator {
+    for &source in sources {
+        // SAFETY: the caller vouches for the element.
+        let element = unsafe { element(source, index) };
+        accumulator = R::combine(accumulator, R::load(element));
+    }
+    accumulator
 }
 
 /// Turns the accumulators of a block into its results.

@@ -15,7 +15,7 @@ pub(super) type Run = unsafe fn(&[*const u8], &[*mut u8], usize, usize);
 pub(super) enum InstructionSet {
     /// What every processor of the target has: 16-byte vectors on x86-64 and aarch64.
     Baseline,
-    /// AVX2: 32-byte vectors.
+    /// AVX2 and F16C: 32-byte vectors, and a conversion of f16.
     #[cfg(target_arch = "x86_64")]
     Avx2,
 }
@@ -24,7 +24,7 @@ impl InstructionSet {
     /// The best set that this processor has.
     pub(super) fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
-        if std::is_x86_feature_detected!("avx2") {
+        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("f16c") {
             return Self::Avx2;
         }
         Self::Baseline
@@ -63,7 +63,7 @@ unsafe fn baseline<R: Reduction>(
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,f16c")]
 #[inline(never)]
 unsafe fn avx2<R: Reduction>(
     sources: &[*const u8],

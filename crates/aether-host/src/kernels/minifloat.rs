@@ -51,8 +51,11 @@ pub(super) fn decode<M: Minifloat>(code: u32) -> f32 {
     // With the exponent of the smallest normal value a subnormal code has an implicit one too many.
     let subnormal = f32::from_bits(normal + F32_EXPONENT_ONE) - f32::from_bits(Layout::<M>::NORMAL);
     let finite = if magnitude < 1 << M::FRACTION { subnormal.to_bits() } else { normal };
-    let known = if M::INFINITY && magnitude == Layout::<M>::TOP { F32_INFINITY } else { finite };
-    let wide = if magnitude > Layout::<M>::TOP { F32_NAN } else { known };
+    // Infinity and NaN keep their fraction under f32's largest exponent, any NaN being as good as
+    // another; without infinity there is the one NaN.
+    let special = if M::INFINITY { normal + Layout::<M>::REBIAS } else { F32_NAN };
+    let top = Layout::<M>::TOP + if M::INFINITY { 0 } else { 1 };
+    let wide = if magnitude < top { finite } else { special };
     f32::from_bits(wide | (code >> Layout::<M>::SIGN) << 31)
 }
 

@@ -8,6 +8,8 @@
 
 mod copy;
 mod environment;
+#[cfg(target_arch = "x86_64")]
+mod f16c;
 mod floats;
 mod fold;
 mod formats;
@@ -29,6 +31,8 @@ use aether_collective::ReduceOp;
 use aether_core::DType;
 
 use environment::DefaultEnvironment;
+#[cfg(target_arch = "x86_64")]
+use f16c::F16c;
 use floats::{FloatMean, FloatProd, FloatSum};
 use formats::{Brain, Double, F8E4M3, F8E5M2, Format, Half, Single};
 use instructions::{InstructionSet, Run};
@@ -92,12 +96,20 @@ impl Kernel {
     /// As [`Kernel::select`], with instructions that the processor must have.
     fn select_for(set: InstructionSet, dtype: DType, op: ReduceOp) -> Option<Self> {
         match dtype {
-            DType::BF16 => Self::float::<Brain>(set, op),
-            DType::F16 => Self::float::<Half>(set, op),
-            DType::F32 => Self::float::<Single>(set, op),
-            DType::F64 => Self::float::<Double>(set, op),
-            DType::F8E4M3 => Self::float::<F8E4M3>(set, op),
-            DType::F8E5M2 => Self::float::<F8E5M2>(set, op),
+            DType::BF16 => Self::float::<Brain, Brain>(set, op),
+            DType::F16 => match set {
+                InstructionSet::Baseline => Self::float::<Half, Half>(set, op),
+                #[cfg(target_arch = "x86_64")]
+                InstructionSet::Avx2 => Self::float::<F16c<Half>, Half>(set, op),
+            },
+            DType::F32 => Self::float::<Single, Single>(set, op),
+            DType::F64 => Self::float::<Double, Double>(set, op),
+            DType::F8E4M3 => Self::float::<F8E4M3, F8E4M3>(set, op),
+            DType::F8E5M2 => match set {
+                InstructionSet::Baseline => Self::float::<F8E5M2, F8E5M2>(set, op),
+                #[cfg(target_arch = "x86_64")]
+                InstructionSet::Avx2 => Self::float::<F16c<F8E5M2>, F8E5M2>(set, op),
+            },
             DType::I16 => Self::integer::<i16>(set, op),
             DType::I32 => Self::integer::<i32>(set, op),
             DType::I64 => Self::wide::<i64>(set, op),
@@ -111,14 +123,15 @@ impl Kernel {
         }
     }
 
-    fn float<F: Format + Order<Element = F::Bits>>(
+    /// Floats whose arithmetic is that of `F` and whose order is that of `O`.
+    fn float<F: Format, O: Order<Element = F::Bits>>(
         set: InstructionSet,
         op: ReduceOp,
     ) -> Option<Self> {
         let run = match op {
-            ReduceOp::Max => set.compiled::<Max<F>>(),
+            ReduceOp::Max => set.compiled::<Max<O>>(),
             ReduceOp::Mean => set.compiled::<FloatMean<F>>(),
-            ReduceOp::Min => set.compiled::<Min<F>>(),
+            ReduceOp::Min => set.compiled::<Min<O>>(),
             ReduceOp::Prod => set.compiled::<FloatProd<F>>(),
             ReduceOp::Sum => set.compiled::<FloatSum<F>>(),
             _ => return None,
