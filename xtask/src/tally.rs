@@ -207,7 +207,7 @@ test result: FAILED. 100 passed; 300 failed; 200 ignored; 0 measured; 0 filtered
     }
 
     #[test]
-    fn colours_and_line_ends_do_not_hide_a_closing_line() {
+    fn colours_and_line_ends_hide_no_line() {
         let mut tally = Tally::default();
         tally.line("running 7 tests\r\n");
         tally.line(
@@ -216,6 +216,8 @@ test result: FAILED. 100 passed; 300 failed; 200 ignored; 0 measured; 0 filtered
         tally.close();
         assert_eq!(tally.to_string(), "7 passed, 0 failed, 0 skipped");
         assert_eq!(tally.judge(), Ok(()));
+        tally.line("test far ... \x1b[33mignored (no GPU)\x1b[0m\n");
+        assert_eq!(tally.skipped_in_words(), ["1 test: no GPU: far"]);
         assert_eq!(without_escapes("a \x1b["), "a ");
     }
 
@@ -225,9 +227,10 @@ test result: FAILED. 100 passed; 300 failed; 200 ignored; 0 measured; 0 filtered
             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured";
         let crashed_last = "running 2 tests\n\
             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured\nrunning 4 tests";
-        for output in [crashed_first, crashed_last] {
+        let as_many = crashed_first.replace("running 4 tests", "running 2 tests");
+        for (output, failed) in [(crashed_first, 4), (crashed_last, 4), (&as_many, 2)] {
             let tally = tally_of(output);
-            assert_eq!(tally.to_string(), "2 passed, 4 failed, 0 skipped");
+            assert_eq!(tally.to_string(), format!("2 passed, {failed} failed, 0 skipped"));
             assert!(tally.judge().unwrap_err().contains("1 test program ended before"));
         }
     }
@@ -256,7 +259,8 @@ test result: FAILED. 100 passed; 300 failed; 200 ignored; 0 measured; 0 filtered
     #[test]
     fn measured_benches_are_no_tests_and_still_close_their_program() {
         let tally = tally_of(
-            "running 5 tests\ntest result: ok. 2 passed; 0 failed; 0 ignored; 3 measured; 0 filtered out",
+            "running 5 tests\nrunning 2 tests\n\
+             test result: ok. 2 passed; 0 failed; 0 ignored; 3 measured; 0 filtered out",
         );
         assert_eq!(tally.to_string(), "2 passed, 0 failed, 0 skipped");
         assert_eq!(tally.judge(), Ok(()));
