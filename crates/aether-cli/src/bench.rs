@@ -1,0 +1,56 @@
+//! `aether bench`: collectives over a sweep of sizes, timed and checked.
+
+mod bandwidth;
+mod case;
+mod driver;
+mod number;
+mod op;
+mod output;
+mod pattern;
+mod plain;
+mod sweep;
+
+use std::io::Write;
+
+use crate::cli::BenchArgs;
+use crate::failure::{Failure, Result};
+use crate::progress::Progress;
+use case::Case;
+use driver::Plan;
+pub(crate) use op::{Op, Selection};
+use output::{Row, Writer};
+use sweep::sizes;
+
+/// How often the timed operations are repeated; the best round counts.
+const ROUNDS: usize = 3;
+
+/// Times and checks what was asked for, prints a row for each size, and fails if any element was
+/// wrong.
+pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
+    let mut driver = driver::open(args)?;
+    let sizes: Vec<u64> = sizes(args.min_bytes, args.largest(), args.factor).collect();
+    let plan = Plan {
+        rounds: ROUNDS,
+        iterations: args.iterations,
+        warmup: args.warmup,
+        checks: args.checks,
+    };
+    let total = args.op.parts().len() * sizes.len();
+    let mut progress = Progress::start("bench", "size", total as u64);
+    let mut writer = Writer::new(args.format);
+    let mut wrong = 0_u64;
+    for op in args.op.parts() {
+        for size in &sizes {
+            let case = Case::new(*op, args, *size)?;
+            let row = Row::new(&case, &driver.run(&case, plan)?);
+            wrong = wrong.saturating_add(row.wrong.unwrap_or(0));
+            progress.suspend(|| writer.row(out, row))?;
+            progress.advance(&format!("{op} of {} bytes", case.layout.bytes));
+        }
+    }
+    writer.finish(out)?;
+    if wrong > 0 {
+        return Err(Failure::new(format!("bench: {wrong} elements are wrong")));
+    }
+    Ok(())
+}
