@@ -114,6 +114,12 @@ impl Completion {
         !matches!(self.status(), Status::Pending)
     }
 
+    /// Whether the operation is known to have ended, without running anything to find out: for calls
+    /// that have to stay quick.
+    pub fn has_ended(&self) -> bool {
+        self.queue.is_done(self.ticket)
+    }
+
     /// Waits for the end, and runs what is ready meanwhile.
     ///
     /// # Errors
