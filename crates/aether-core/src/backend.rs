@@ -235,29 +235,30 @@ pub unsafe trait Backend: Send + Sync + 'static {
         let _ = stream;
     }
 
-    /// Remembers what was issued on the stream so far as the point `ticket`. Tickets of a stream only
-    /// grow. Provided as nothing, for backends whose work is done when it returns.
+    /// Remembers what was issued on the stream so far as the point `ticket`. Every operation is marked
+    /// once, failed ones too, and tickets of a stream only grow. Provided as nothing, for backends whose work is done when it returns.
     ///
     /// # Errors
-    /// Whatever the device says; the operation is then taken to have failed.
+    /// Whatever the device says. The operation is then taken to have failed, and since nothing tells
+    /// its end any more, the memory that it touches is never freed.
     fn mark(&self, at: Point) -> Result<()> {
         let _ = at;
         Ok(())
     }
 
-    /// Whether everything up to the point has ended. It never blocks. A ticket that was never marked
-    /// has ended when everything marked before it has.
+    /// Whether everything up to the point has ended. It never blocks. A ticket whose mark failed has
+    /// ended when everything marked before it has.
     ///
     /// # Errors
-    /// The device can't tell any more. The stream's operations are then taken to have failed, and
-    /// the memory that they touch is never freed.
+    /// The device can't tell any more. The operation is then taken to have failed, the memory that it
+    /// touches is never freed, and whatever conflicts with it gets the error.
     fn is_done(&self, at: Point) -> Result<bool> {
         let _ = at;
         Ok(true)
     }
 
-    /// Orders what is issued on the stream from now on behind a point of a stream of the same
-    /// backend. Provided as [`Ordered::ByHost`].
+    /// Orders what is issued on the stream from now on behind a point of another stream of the same
+    /// backend, which was marked. Provided as [`Ordered::ByHost`].
     ///
     /// # Errors
     /// Whatever the device says; what was to be issued then fails.

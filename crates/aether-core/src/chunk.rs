@@ -147,6 +147,9 @@ impl Chunk {
     pub fn slice<T: Element>(&self) -> Result<&[T]> {
         let range = self.host_range::<T>("read a chunk")?;
         self.memory.wait_for_host(range.clone(), false)?;
+        if range.is_empty() {
+            return Ok(&[]);
+        }
         let pointer = self.data().as_ptr().cast::<T>().cast_const();
         // SAFETY: `host_range` proved the address host-addressable and aligned, and the size whole
         // elements; host memory is initialised (zeroed, or promised by whoever made it otherwise)
@@ -163,6 +166,9 @@ impl Chunk {
         let range = self.host_range::<T>("write a chunk")?;
         self.memory.check_writable("write a chunk")?;
         self.memory.wait_for_host(range.clone(), true)?;
+        if range.is_empty() {
+            return Ok(&mut []);
+        }
         let pointer = self.data().as_ptr().cast::<T>();
         // SAFETY: as for `slice`; everything that touched it has ended, the memory is writable, no
         // export reads it, and nothing else can begin while `self` is borrowed mutably.
@@ -172,12 +178,18 @@ impl Chunk {
     /// A copy of all elements in host memory, from any device.
     ///
     /// # Errors
-    /// Those of [`Chunk::slice`] and of a copy.
+    /// Those of [`Chunk::slice`] and of a copy; `OutOfMemory`.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        let attempted = "copy a chunk into a vector";
+        let count = self.whole_elements::<T>(attempted)?;
         if self.device().host_addressable() {
-            return self.slice::<T>().map(<[T]>::to_vec);
+            let from = self.slice::<T>()?;
+            let mut elements = reserve(count, Some(self.device()), attempted)?;
+            elements.extend_from_slice(from);
+            return Ok(elements);
         }
-        let mut elements = vec![T::default(); self.whole_elements::<T>("read a chunk")?];
+        let mut elements = reserve(count, Some(self.device()), attempted)?;
+        elements.resize(count, T::default());
         copy::download(elements.span_mut()?, self)?;
         Ok(elements)
     }
@@ -316,7 +328,10 @@ impl Chunk {
     fn host_range<T: Element>(&self, attempted: &'static str) -> Result<Range<usize>> {
         Self::check_host(self.device(), attempted)?;
         self.whole_elements::<T>(attempted)?;
-        check_aligned(self.data(), T::DTYPE, attempted)?;
+        if !self.is_empty() {
+            check_aligned(self.data(), T::DTYPE, attempted)
+                .map_err(|error| error.on(self.device()).of_bytes(self.size() as u64))?;
+        }
         Ok(0..self.size())
     }
 
@@ -341,10 +356,13 @@ impl Chunk {
         };
         if !(end - start).is_multiple_of(dtype.size()) {
             let reason = format!("{} bytes are not whole elements of {dtype}", end - start);
-            return Err(Error::new(ErrorKind::PartialElement, attempted, reason).on(self.device()));
+            return Err(Error::new(ErrorKind::PartialElement, attempted, reason)
+                .on(self.device())
+                .of_bytes((end - start) as u64));
         }
         if start < end {
-            check_aligned(self.data().add(start), dtype, attempted)?;
+            check_aligned(self.data().add(start), dtype, attempted)
+                .map_err(|error| error.on(self.device()).of_bytes((end - start) as u64))?;
         }
         Ok(start..end)
     }
@@ -357,6 +375,27 @@ pub(crate) fn check_aligned(address: Address, dtype: DType, attempted: &'static 
     }
     let reason = format!("{address:?} is not a multiple of {}, as {dtype} needs", dtype.size());
     Err(Error::new(ErrorKind::Misaligned, attempted, reason))
+}
+
+/// An empty vector with room for so many elements.
+pub(crate) fn reserve<T: Element>(
+    count: usize,
+    device: Option<&Device>,
+    attempted: &'static str,
+) -> Result<Vec<T>> {
+    let mut elements = Vec::new();
+    elements.try_reserve_exact(count).map_err(|error| {
+        let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
+        let refusal =
+            Error::new(ErrorKind::OutOfMemory, attempted, "the host has not as much memory")
+                .of_bytes(bytes)
+                .caused_by(error);
+        match device {
+            Some(device) => refusal.on(device),
+            None => refusal,
+        }
+    })?;
+    Ok(elements)
 }
 
 impl AsSpan for Chunk {

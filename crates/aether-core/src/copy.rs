@@ -5,9 +5,9 @@ use std::sync::PoisonError;
 
 use crate::backend::{Link, Rows};
 use crate::order::{check_tracked, push};
-use crate::queue::Task;
 use crate::span::{AsSpan, AsSpanMut, Span, SpanMut};
 use crate::stream::Completion;
+use crate::task::Task;
 use crate::{Chunk, Device, Element, Error, ErrorKind, Result, Stream};
 
 /// How memory gets from one device to the other and back: see [`Link`].
@@ -62,7 +62,7 @@ where
     let (to, from) = (dst.as_span().region(), src.region());
     // SAFETY: the task's regions are those of the spans, which are of one size, don't overlap, and
     // belong to chunks; `check_stream` found the stream's backend able to copy between the devices.
-    unsafe { push(stream, &[src], &mut [dst.reborrow()], || Task::Copy { dst: to, src: from }) }
+    unsafe { push(stream, &[src], &[dst.reborrow()], || Task::Copy { dst: to, src: from }) }
 }
 
 /// Copies rows of bytes between two spans, each with a pitch of its own, on the stream: one pitched
@@ -91,7 +91,7 @@ where
     // SAFETY: `check_rows` proved every row inside of its span; the rest as in `copy_async`. The
     // whole spans are recorded, which covers the rows.
     unsafe {
-        push(stream, &[src], &mut [dst.reborrow()], || Task::CopyRows { dst: to, src: from, rows })
+        push(stream, &[src], &[dst.reborrow()], || Task::CopyRows { dst: to, src: from, rows })
     }
 }
 
@@ -272,7 +272,7 @@ fn transfer(mut dst: SpanMut<'_>, src: Span<'_>, rows: Option<Rows>) -> Result<(
         // SAFETY: the regions are those of the spans, checked by the caller; `with_stream` waits for
         // the end before it returns, so spans that are not tracked outlive the work; the stream is
         // one of the device that can do the copy.
-        unsafe { push(stream, &[src], &mut [dst.reborrow()], task) }
+        unsafe { push(stream, &[src], &[dst.reborrow()], task) }
     })
 }
 
@@ -295,11 +295,7 @@ fn enqueue_fill<T: Element>(mut dst: SpanMut<'_>, value: T, stream: &Stream) -> 
     // SAFETY: the region is that of the span, in whole elements of the pattern. The caller waits for
     // the end if the span is not tracked, and gave a stream of the span's backend.
     unsafe {
-        push(stream, &[], &mut [dst.reborrow()], || Task::Fill {
-            dst: to,
-            pattern,
-            width: width as u8,
-        })
+        push(stream, &[], &[dst.reborrow()], || Task::Fill { dst: to, pattern, width: width as u8 })
     }
 }
 

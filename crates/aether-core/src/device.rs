@@ -85,7 +85,8 @@ impl FromStr for DeviceKind {
         }
         let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
         let named = names.iter().find(|(_, name)| **name == text).map(|(&kind, _)| Self(kind));
-        named.or_else(|| text.parse().ok().map(Self)).ok_or_else(|| {
+        let number = || text.parse().ok().filter(|_| !text.starts_with('+')).map(Self);
+        named.or_else(number).ok_or_else(|| {
             Error::new(
                 ErrorKind::Parse,
                 "parse a device kind",
@@ -133,7 +134,9 @@ impl FromStr for DeviceId {
         };
         let (kind, index) =
             text.split_once(':').ok_or_else(|| refuse("is not of the form kind:index"))?;
-        let index = index.parse().map_err(|_| refuse("has no index that is a number"))?;
+        let index = Some(index).filter(|it| it.bytes().all(|it| it.is_ascii_digit()));
+        let index = index.and_then(|it| it.parse().ok());
+        let index = index.ok_or_else(|| refuse("has no index that is a number"))?;
         Ok(Self { kind: kind.parse()?, index })
     }
 }

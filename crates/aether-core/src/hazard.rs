@@ -3,12 +3,15 @@
 //! Records of writes never overlap each other: a later write trims what it covers off the earlier
 //! records, reads and writes alike, because it is ordered behind them, so its end implies theirs. A
 //! write that failed stays, and so does its error for every byte, until a later write covers it.
+//!
+//! An access whose end can't be proved stays for good: its memory is never freed, and whatever
+//! conflicts with it gets its error.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::queue::{Dependencies, Dependency};
 use crate::stream::{Completion, Status};
+use crate::task::{Dependencies, Dependency};
 use crate::{Result, Stream};
 
 /// How many records an allocation has before all of them are looked through.
@@ -36,13 +39,18 @@ impl Record {
     fn conflicts(&self, range: &Range<usize>, writes: bool) -> bool {
         (writes || self.writes) && self.overlaps(range)
     }
+
+    fn is_unproved(&self) -> bool {
+        self.work.queue.is_unproved(self.work.ticket)
+    }
 }
 
 impl Hazards {
     /// Collects what an access by work on `stream` has to be ordered behind.
     ///
     /// # Errors
-    /// The access reads bytes whose last write failed: that failure.
+    /// The access reads bytes whose last write failed, or conflicts with work that may never let go
+    /// of the memory: that failure.
     pub(crate) fn collect(
         &mut self,
         range: &Range<usize>,
@@ -55,7 +63,7 @@ impl Hazards {
             let reads = record.writes && !writes;
             let work = &record.work;
             match work.queue.status(work.ticket) {
-                Status::Failed(error) if reads => return Err(error),
+                Status::Failed(error) if reads || record.is_unproved() => return Err(error),
                 Status::Pending => {}
                 Status::Done | Status::Failed(_) => {
                     work.acquire();
@@ -95,7 +103,8 @@ impl Hazards {
     /// Some pending work that a host access conflicts with.
     ///
     /// # Errors
-    /// Nothing is pending, and the last write of some byte failed: that failure.
+    /// Nothing is pending, and the last write of some byte failed, or the access conflicts with work
+    /// that may never let go of the memory: that failure.
     pub(crate) fn pending(
         &mut self,
         range: &Range<usize>,
@@ -106,11 +115,26 @@ impl Hazards {
         for record in self.records.iter().filter(|it| it.conflicts(range, writes)) {
             match record.work.queue.status(record.work.ticket) {
                 Status::Pending => return Ok(Some(record.work.clone())),
-                Status::Failed(error) if record.writes => failure = Err(error),
+                Status::Failed(error) if record.writes || record.is_unproved() => {
+                    failure = Err(error);
+                }
                 _ => record.work.acquire(),
             }
         }
         failure
+    }
+
+    /// Whether the last write of some byte is known to have failed.
+    ///
+    /// # Errors
+    /// That failure.
+    pub(crate) fn failure(&self, range: &Range<usize>) -> Result<()> {
+        for record in self.records.iter().filter(|it| it.conflicts(range, false)) {
+            if let Status::Failed(error) = record.work.queue.status(record.work.ticket) {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// All work that is still on record, for whoever frees the memory.
@@ -130,8 +154,7 @@ impl Hazards {
             match it.work.queue.status(it.work.ticket) {
                 Status::Pending => true,
                 Status::Failed(_) if it.writes => true,
-                // Work that a device lost may still touch the memory: it keeps it from being freed.
-                _ if it.work.queue.is_lost() => true,
+                _ if it.is_unproved() => true,
                 _ => {
                     it.work.acquire();
                     false
@@ -143,7 +166,7 @@ impl Hazards {
     fn trim(&mut self, range: &Range<usize>) {
         let mut at = 0;
         while let Some(record) = self.records.get_mut(at) {
-            if !record.overlaps(range) || record.work.queue.is_lost() {
+            if !record.overlaps(range) || record.is_unproved() {
                 at += 1;
                 continue;
             }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::backend::{Address, Region, Touch};
 use crate::hazard::Hazards;
 use crate::stream::Completion;
+use crate::unwind::contain;
 use crate::{Device, Error, ErrorKind, Result, progress};
 
 /// One allocation.
@@ -115,7 +116,8 @@ impl Memory {
     /// Waits for the work that a host access of the range conflicts with.
     ///
     /// # Errors
-    /// The failure of the last write of some byte of the range.
+    /// The failure of the last write of some byte of the range, or of conflicting work that may never
+    /// let go of it.
     pub(crate) fn wait_for_host(&self, range: Range<usize>, writes: bool) -> Result<()> {
         if range.is_empty() {
             return Ok(());
@@ -163,29 +165,28 @@ impl Retired {
 impl Drop for Retired {
     fn drop(&mut self) {
         let Some(origin) = self.origin.take() else { return };
-        if self.work.iter().any(|it| it.queue.is_lost() || !it.queue.is_done(it.ticket)) {
+        let proved =
+            |it: &Completion| it.queue.is_done(it.ticket) && !it.queue.is_unproved(it.ticket);
+        if !self.work.iter().all(proved) {
             // Work that can't be proved finished may still touch it: leaked, never freed.
             tracing::warn!(device = %self.device, "memory is leaked: its work can't be proved ended");
             std::mem::forget(origin);
             return;
         }
         self.work.iter().for_each(Completion::acquire);
-        match origin {
+        // A destructor of somebody else must not take the thread with it that happens to run it.
+        let freed = contain(|| match origin {
             Origin::Backend(layout) => {
                 // SAFETY: `origin` says that the backend allocated the address with this layout; it
                 // is taken once, so it is freed once; no chunk, view or export is left, because they
                 // hold the `Memory`; and all recorded work has ended.
                 unsafe { self.device.backend().free(self.device.id(), self.address, layout) }
             }
-            Origin::Owner(owner) => {
-                // Somebody else's destructor must not take a worker with it.
-                let dropped =
-                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(owner)));
-                if dropped.is_err() {
-                    tracing::error!(device = %self.device, "an owner panicked when it was dropped");
-                }
-            }
+            Origin::Owner(owner) => drop(owner),
             Origin::Borrowed | Origin::Nothing => {}
+        });
+        if freed.is_none() {
+            tracing::error!(device = %self.device, "memory's owner panicked when it was dropped");
         }
     }
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, MutexGuard};
 
 use crate::hazard::Hazards;
 use crate::memory::Memory;
-use crate::queue::{Dependencies, Task};
 use crate::stream::Completion;
+use crate::task::{Dependencies, Task};
 use crate::{Error, ErrorKind, Operation, Result, Span, SpanMut, Stream};
 
 /// Puts call `token` of an operation onto the stream, behind everything that its accesses conflict
@@ -28,7 +28,7 @@ use crate::{Error, ErrorKind, Operation, Result, Span, SpanMut, Stream};
 pub unsafe fn enqueue(
     stream: &Stream,
     reads: &[Span<'_>],
-    writes: &mut [SpanMut<'_>],
+    writes: &[SpanMut<'_>],
     operation: Arc<dyn Operation>,
     token: u64,
 ) -> Result<Completion> {
@@ -45,7 +45,7 @@ pub unsafe fn enqueue(
 pub(crate) unsafe fn push(
     stream: &Stream,
     reads: &[Span<'_>],
-    writes: &mut [SpanMut<'_>],
+    writes: &[SpanMut<'_>],
     task: impl FnOnce() -> Task,
 ) -> Result<Completion> {
     for span in writes.iter() {

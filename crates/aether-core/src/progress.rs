@@ -6,12 +6,13 @@
 //! costs microseconds, so no call that is waited for at once depends on it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::gate::Gate;
 use crate::memory::Retired;
 use crate::queue::Queue;
+use crate::sync::lock;
 
 /// Wakes the threads that sleep until something happens. A driver calls it after a change that makes
 /// a pending call of another thread go on.
@@ -21,18 +22,7 @@ pub fn announce() {
 
 /// Runs what is ready in the whole process, one step of each queue, and says whether anything moved.
 pub fn look() -> bool {
-    let engine = engine();
-    let mut moved = engine.free_retired();
-    let mut at = 0;
-    // One look ends although others enlist queues meanwhile.
-    let count = lock(&engine.busy).len();
-    while at < count {
-        // The lock is not held while a queue runs: it may have a long copy before it.
-        let Some(queue) = lock(&engine.busy).get(at).cloned() else { break };
-        moved |= queue.advance();
-        at += 1;
-    }
-    moved
+    look_until(None)
 }
 
 /// Wakes the workers: there is enough to do for more threads than those that look.
@@ -49,6 +39,29 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 /// How often workers look while some queue has work.
 const QUICKEST_TICK: Duration = Duration::from_micros(50);
 const SLOWEST_TICK: Duration = Duration::from_millis(2);
+
+/// One look, ended early when the time is over: a queue may have a long copy before it.
+fn look_until(until: Option<Instant>) -> bool {
+    let engine = engine();
+    let mut moved = engine.free_retired();
+    // One look ends although others enlist queues meanwhile.
+    let count = lock(&engine.busy).len();
+    for at in 0..count {
+        // The lock is not held while a queue runs.
+        let Some(queue) = lock(&engine.busy).get(at).cloned() else { break };
+        if queue.advance() {
+            moved = true;
+            if is_over(until) {
+                break;
+            }
+        }
+    }
+    moved
+}
+
+fn is_over(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
+}
 
 struct Engine {
     waiters: Gate,
@@ -71,16 +84,10 @@ fn engine() -> &'static Engine {
     })
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Puts the queue in the list of those that have work. Call it after the push.
 pub(crate) fn enlist(queue: &Arc<Queue>) {
-    // A queue stays listed for a while after it has run empty, so this is mostly one load. The
-    // worker that delists it looks at the queue once more afterwards, under the queue's lock, which
-    // the push held before this load: one of the two sees the other.
-    if queue.listed.swap(true, Ordering::SeqCst) {
+    // A queue stays listed for a while after it has run empty, so this is mostly one access.
+    if !queue.listed.claim() {
         return;
     }
     let engine = engine();
@@ -92,30 +99,42 @@ pub(crate) fn enlist(queue: &Arc<Queue>) {
 /// Has the memory freed when the work that touches it has ended.
 pub(crate) fn retire(it: Retired) {
     let engine = engine();
-    lock(&engine.retired).push(it);
-    engine.retired_count.fetch_add(1, Ordering::SeqCst);
+    let mut retired = lock(&engine.retired);
+    retired.push(it);
+    engine.retired_count.store(retired.len(), Ordering::SeqCst);
+    drop(retired);
     engine.start_workers();
     engine.workers.ring();
 }
 
 /// Waits until the ticket of the queue has ended; false if the time is over first.
 pub(crate) fn wait_until(queue: &Queue, ticket: u64, until: Option<Instant>) -> bool {
+    wait_for(queue, until, || queue.is_done(ticket))
+}
+
+/// Waits until the ticket of the queue was issued: the stream is then ordered behind all that the
+/// operation depends on.
+pub(crate) fn wait_until_issued(queue: &Queue, ticket: u64) {
+    wait_for(queue, None, || queue.is_issued(ticket));
+}
+
+fn wait_for(queue: &Queue, until: Option<Instant>, reached: impl Fn() -> bool) -> bool {
     let mut round = 0u32;
     let mut sleep = SHORTEST_SLEEP;
     loop {
-        if queue.is_done(ticket) {
+        if reached() {
             return true;
         }
         let mut moved = queue.advance();
-        if queue.is_done(ticket) {
+        if reached() {
             return true;
         }
         // The own queue first: a short call is mostly over before the others would be looked at.
         if round >= SPINS {
-            moved |= look();
-            if until.is_some_and(|until| Instant::now() >= until) {
-                return queue.is_done(ticket);
-            }
+            moved |= look_until(until);
+        }
+        if (moved || round >= SPINS) && is_over(until) {
+            return reached();
         }
         if moved {
             round = round.min(SPINS);
@@ -129,7 +148,7 @@ pub(crate) fn wait_until(queue: &Queue, ticket: u64, until: Option<Instant>) -> 
             std::thread::yield_now();
         } else {
             let entered = engine().waiters.enter();
-            if queue.is_done(ticket) || queue.advance() || look() {
+            if reached() || queue.advance() || look_until(until) {
                 continue;
             }
             let left = until.map_or(sleep, |it| it.saturating_duration_since(Instant::now()));
@@ -142,6 +161,10 @@ pub(crate) fn wait_until(queue: &Queue, ticket: u64, until: Option<Instant>) -> 
 impl Engine {
     fn start_workers(&'static self) {
         self.started.call_once(|| {
+            // Miri takes a thread that outlives `main` for a leak; its tests look for themselves.
+            if cfg!(miri) {
+                return;
+            }
             let cores = std::thread::available_parallelism().map_or(1, |it| it.get());
             for at in 0..(cores - 1).clamp(1, 8) {
                 let name = format!("aether-worker-{at}");
@@ -183,12 +206,9 @@ impl Engine {
                 at += 1;
                 continue;
             }
-            queue.listed.store(false, Ordering::SeqCst);
-            // Whoever pushed before this look may have seen the queue listed, and left it to us.
-            if !queue.is_idle() && !queue.listed.swap(true, Ordering::SeqCst) {
-                at += 1;
-            } else {
-                idle.push(busy.swap_remove(at));
+            match queue.listed.release(|| queue.is_idle()) {
+                true => idle.push(busy.swap_remove(at)),
+                false => at += 1,
             }
         }
         drop(busy);
@@ -210,8 +230,8 @@ impl Engine {
                 at += 1;
             }
         }
+        self.retired_count.store(retired.len(), Ordering::SeqCst);
         drop(retired);
-        self.retired_count.fetch_sub(over.len(), Ordering::SeqCst);
         // Owners are dropped without a lock: they are other people's code.
         let freed = !over.is_empty();
         drop(over);

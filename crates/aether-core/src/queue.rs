@@ -6,91 +6,32 @@
 //! *ended* when the device says so. Nobody blocks in here: who advances a queue does one step of
 //! work, and who finds it being advanced goes elsewhere.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use smallvec::SmallVec;
 
 use crate::backend::{NativeStream, Ordered, Point, Region, Rows};
+use crate::failures::{Failure, Failures};
+use crate::listed::Listed;
 use crate::stream::{Completion, Status};
-use crate::{Device, Error, ErrorKind, Result, progress};
-
-/// An operation that a driver puts on a stream: one object for many calls, each told by a token, so
-/// that enqueueing allocates nothing.
-///
-/// # Safety
-/// An implementation touches the memory of call `token` only between [`Operation::issue`] and the first
-/// answer that is not [`Step::Pending`] (and, after [`Step::Issued`], until the stream's backend says
-/// that the stream has come so far).
-pub unsafe trait Operation: Send + Sync {
-    /// Begins the call: puts it on the device's stream, or tells the other ranks that this one has
-    /// arrived. Called once, when all earlier operations of the stream were issued and everything
-    /// that the call depends on is ordered. It is quick: whoever enqueues does it, so the work itself
-    /// belongs into [`Operation::advance`].
-    ///
-    /// # Errors
-    /// The call has failed. Nobody touches its memory any more.
-    fn issue(&self, token: u64) -> Result<Step>;
-
-    /// Does what can be done now without waiting for anybody. Called after `issue` until an answer
-    /// is not [`Step::Pending`]; never twice at a time for one token.
-    ///
-    /// # Errors
-    /// The call has failed. Nobody touches its memory any more.
-    fn advance(&self, token: u64) -> Result<Step>;
-
-    /// The call failed with this error before it began, because what it reads was never written. It
-    /// is neither issued nor advanced any more.
-    fn refused(&self, token: u64, error: &Error);
-}
-
-/// What [`Operation::issue`] or [`Operation::advance`] came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// It waits for others. Whoever looks will ask again; [`progress::announce`] wakes the sleepers.
-    Pending,
-    /// Whatever is left is on the stream of the device.
-    Issued,
-}
-
-/// What a queue holds.
-pub(crate) enum Task {
-    Call { operation: Arc<dyn Operation>, token: u64 },
-    Copy { dst: Region, src: Region },
-    CopyRows { dst: Region, src: Region, rows: Rows },
-    Fill { dst: Region, pattern: [u8; 8], width: u8 },
-}
-
-/// Work that must have ended before an operation is issued.
-pub(crate) struct Dependency {
-    pub(crate) on: Completion,
-    /// Whether the operation reads what that work writes: its failure is then the operation's.
-    pub(crate) reads: bool,
-    ordered: Option<Ordered>,
-}
-
-impl Dependency {
-    pub(crate) fn new(on: Completion, reads: bool) -> Self {
-        Self { on, reads, ordered: None }
-    }
-}
-
-pub(crate) type Dependencies = SmallVec<[Dependency; 2]>;
+pub(crate) use crate::task::{Dependencies, Dependency, Task};
+use crate::unwind::contain;
+use crate::{Device, Error, ErrorKind, Result, Step, progress};
 
 struct Waiting {
     ticket: u64,
     task: Task,
     needs: Dependencies,
     begun: bool,
+    /// Why it will never begin, once what it needs has ended.
+    refusal: Option<Failure>,
 }
 
 struct Issued {
     ticket: u64,
     needs: Dependencies,
-    outcome: Result<()>,
 }
 
 #[derive(Default)]
@@ -102,6 +43,12 @@ struct Lists {
     busy: bool,
 }
 
+/// What running the front came to.
+enum Ran {
+    Pending,
+    Over(Result<(), Failure>),
+}
+
 /// The queue behind a [`Stream`](crate::Stream).
 pub(crate) struct Queue {
     device: Device,
@@ -111,12 +58,9 @@ pub(crate) struct Queue {
     issued: AtomicU64,
     /// Every operation up to this ticket has ended.
     ended: AtomicU64,
-    failed: AtomicBool,
-    failures: Mutex<BTreeMap<u64, Error>>,
-    /// The device can't tell any more what has ended.
-    lost: AtomicBool,
-    /// The queue stands in the list of those that have work.
-    pub(crate) listed: AtomicBool,
+    failures: Failures,
+    /// Whether the queue stands in the list of those that have work.
+    pub(crate) listed: Listed,
 }
 
 impl Queue {
@@ -127,10 +71,8 @@ impl Queue {
             lists: Mutex::default(),
             issued: AtomicU64::new(0),
             ended: AtomicU64::new(0),
-            failed: AtomicBool::new(false),
-            failures: Mutex::default(),
-            lost: AtomicBool::new(false),
-            listed: AtomicBool::new(false),
+            failures: Failures::default(),
+            listed: Listed::new(),
         })
     }
 
@@ -150,15 +92,20 @@ impl Queue {
         self.ended.load(Ordering::Acquire) >= ticket
     }
 
+    /// Whether the operation was handed over; what it depends on is then ordered.
+    pub(crate) fn is_issued(&self, ticket: u64) -> bool {
+        self.issued.load(Ordering::Acquire) >= ticket
+    }
+
     /// Whether nothing is waiting or running.
     pub(crate) fn is_idle(&self) -> bool {
         let lists = self.lock();
         lists.waiting.is_empty() && lists.issued.is_empty() && !lists.busy
     }
 
-    /// Whether the device can't tell any more what has ended.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
+    /// Whether nobody can tell any more that an operation, taken as ended, has let go of its memory.
+    pub(crate) fn is_unproved(&self, ticket: u64) -> bool {
+        self.failures.is_unproved(ticket)
     }
 
     pub(crate) fn status(&self, ticket: u64) -> Status {
@@ -173,11 +120,7 @@ impl Queue {
 
     /// How an operation that has ended came out.
     pub(crate) fn outcome(&self, ticket: u64) -> Result<()> {
-        if !self.failed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.get(&ticket).map_or(Ok(()), |error| Err(error.clone()))
+        self.failures.of(ticket).map_or(Ok(()), |it| Err(it.error))
     }
 
     /// Appends an operation. Record its accesses, then call [`Queue::begin`].
@@ -185,7 +128,7 @@ impl Queue {
         let mut lists = self.lock();
         lists.last += 1;
         let ticket = lists.last;
-        lists.waiting.push_back(Waiting { ticket, task, needs, begun: false });
+        lists.waiting.push_back(Waiting { ticket, task, needs, begun: false, refusal: None });
         drop(lists);
         progress::enlist(self);
         Completion { queue: self.clone(), ticket }
@@ -197,90 +140,107 @@ impl Queue {
         self.go(true);
     }
 
-    /// Advances the queue as far as it goes without waiting, and says whether anything moved.
+    /// Advances the queue as far as it goes without waiting, or by one operation that takes long,
+    /// and says whether anything moved.
     pub(crate) fn advance(&self) -> bool {
         self.go(false)
     }
 
     fn go(&self, only_begin: bool) -> bool {
         let mut moved = false;
-        let Ok(mut lists) = self.lists.try_lock() else {
-            return false;
+        // Dropped after the lock: among them may be the last handle of another stream.
+        let mut over = SmallVec::<[Dependencies; 1]>::new();
+        let mut lists = match self.lists.try_lock() {
+            Ok(lists) => lists,
+            Err(TryLockError::Poisoned(lists)) => lists.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
         };
         if lists.busy {
             return false;
         }
         loop {
-            moved |= self.retire(&mut lists);
+            moved |= self.retire(&mut lists, &mut over);
             let Some(front) = lists.waiting.front_mut() else { break };
-            if only_begin && (front.begun || self.takes_long(&front.task)) {
+            let long = self.takes_long(&front.task);
+            if only_begin && (front.begun || long) || !front.begun && !self.order(front) {
                 break;
             }
-            if !front.begun {
-                match self.order(&mut front.needs) {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(error) => {
-                        let Some(front) = lists.waiting.pop_front() else { break };
-                        if let Task::Call { operation, token } = &front.task {
-                            operation.refused(*token, &error);
-                        }
-                        self.hand_over(&mut lists, front, Err(error));
-                        moved = true;
-                        continue;
-                    }
-                }
-            }
             let Some(mut front) = lists.waiting.pop_front() else { break };
+            // The lock is not held meanwhile: the step takes its time, and is other people's code.
             lists.busy = true;
             drop(lists);
-            let first = !front.begun;
-            front.begun = true;
-            let step = self.run(&front.task, front.ticket, first);
+            let first = !std::mem::replace(&mut front.begun, true);
+            let Ran::Over(outcome) = self.run(&front, first) else {
+                lists = self.lock();
+                lists.busy = false;
+                lists.waiting.push_front(front);
+                moved |= first;
+                break;
+            };
+            let Waiting { ticket, task, needs, .. } = front;
+            contain(|| drop(task));
             lists = self.lock();
             lists.busy = false;
-            match step {
-                Ok(Step::Pending) => {
-                    lists.waiting.push_front(front);
-                    moved |= first;
-                    break;
-                }
-                Ok(Step::Issued) => self.hand_over(&mut lists, front, Ok(())),
-                Err(error) => self.hand_over(&mut lists, front, Err(error)),
-            }
+            self.hand_over(&mut lists, ticket, needs, outcome);
             moved = true;
+            if long {
+                // Whoever looks has other queues to look at, and perhaps a deadline.
+                self.retire(&mut lists, &mut over);
+                break;
+            }
         }
+        drop(lists);
         moved
     }
 
-    /// Whether everything is ended or ordered; an error if the operation would read what failed.
-    fn order(&self, needs: &mut Dependencies) -> Result<bool> {
-        let mut ready = true;
+    /// Whether everything that the operation needs has ended or is ordered by the device. One that
+    /// is to be refused waits for all ends: its own end implies them, because later accesses to the
+    /// same memory are ordered behind it alone.
+    fn order(&self, front: &mut Waiting) -> bool {
+        let Waiting { needs, refusal, .. } = front;
+        // The first reason stays; one doubt about an end is enough.
+        let mut refuse = |failure: Failure| {
+            let unproved = failure.unproved;
+            refusal.get_or_insert(failure).unproved |= unproved;
+        };
+        let (mut all_ended, mut all_ordered) = (true, true);
         for need in needs.iter_mut() {
             let (on, ticket) = (&need.on.queue, need.on.ticket);
-            if need.ordered.is_none() {
-                if on.issued.load(Ordering::Acquire) < ticket {
-                    ready = false;
-                    continue;
+            // A failure is noted before the operation counts as issued, or as ended: so it is looked
+            // for last.
+            let (issued, ended) = (on.is_issued(ticket), on.is_done(ticket));
+            if let Some(failure) = on.failures.of(ticket)
+                && (failure.unproved || need.reads && ended)
+            {
+                refuse(failure);
+            } else if need.ordered.is_none() && issued {
+                match self.order_behind(need) {
+                    Ok(by) => need.ordered = Some(by),
+                    Err(error) => refuse(Failure { error, unproved: false }),
                 }
-                need.ordered = Some(match on.device.shares_backend(&self.device) {
-                    true => self.device.backend().wait(self.native, need.on.point())?,
-                    false => Ordered::ByHost,
-                });
             }
-            if on.is_done(ticket) {
-                if need.reads {
-                    on.outcome(ticket)?;
-                }
-            } else if need.ordered == Some(Ordered::ByHost) {
-                ready = false;
-            }
+            all_ended &= ended;
+            all_ordered &= ended || need.ordered == Some(Ordered::ByDevice);
         }
+        let ready = if refusal.is_some() { all_ended } else { all_ordered };
         if ready {
             let foreign = |it: &&Dependency| !it.on.device().shares_backend(&self.device);
             needs.iter().filter(foreign).for_each(|it| it.on.acquire());
         }
-        Ok(ready)
+        ready
+    }
+
+    /// Has the stream ordered behind something that was issued.
+    fn order_behind(&self, need: &Dependency) -> Result<Ordered> {
+        if std::ptr::eq(Arc::as_ptr(&need.on.queue), self) {
+            // "What it issues on one stream runs in the order in which it was issued."
+            return Ok(Ordered::ByDevice);
+        }
+        if !need.on.device().shares_backend(&self.device) {
+            return Ok(Ordered::ByHost);
+        }
+        let wait = || self.device.backend().wait(self.native, need.on.point());
+        contain(wait).unwrap_or_else(|| Err(self.panicked("order a stream", "backend")))
     }
 
     /// Whether the first step does the work itself.
@@ -288,31 +248,53 @@ impl Queue {
         !matches!(task, Task::Call { .. }) && !self.device.backend().is_asynchronous()
     }
 
-    fn run(&self, task: &Task, ticket: u64, first: bool) -> Result<Step> {
-        let step = self.step(task, first);
-        if matches!(step, Ok(Step::Pending)) {
-            return step;
-        }
-        // After a failure too: some rows may be on the device already.
-        let marked = self.device.backend().mark(Point { stream: self.native, ticket });
-        step.and_then(|step| marked.map(|()| step))
+    fn run(&self, front: &Waiting, first: bool) -> Ran {
+        let outcome = match &front.refusal {
+            None => match self.guarded_step(&front.task, first) {
+                Ok(Step::Pending) => return Ran::Pending,
+                Ok(Step::Issued) => Ok(()),
+                Err(error) => Err(Failure { error, unproved: false }),
+            },
+            Some(failure) => {
+                if let Task::Call { operation, token } = &front.task {
+                    contain(|| operation.refused(*token, &failure.error));
+                }
+                Err(failure.clone())
+            }
+        };
+        // After a failure too: some rows may be on the device already, and what came before is told
+        // by the end of this one.
+        let point = Point { stream: self.native, ticket: front.ticket };
+        let marked = contain(|| self.device.backend().mark(point))
+            .unwrap_or_else(|| Err(self.panicked("mark a stream", "backend")));
+        Ran::Over(match (outcome, marked) {
+            (outcome, Ok(())) => outcome,
+            (Ok(()), Err(error)) => Err(Failure { error, unproved: true }),
+            (Err(Failure { error, .. }), Err(_)) => Err(Failure { error, unproved: true }),
+        })
+    }
+
+    fn guarded_step(&self, task: &Task, first: bool) -> Result<Step> {
+        contain(|| self.step(task, first)).unwrap_or_else(|| {
+            let who = if matches!(task, Task::Call { .. }) { "operation" } else { "backend" };
+            Err(self.panicked("run an operation", who))
+        })
+    }
+
+    fn panicked(&self, attempted: &'static str, who: &str) -> Error {
+        Error::new(ErrorKind::Panicked, attempted, format!("the {who} panicked")).on(&self.device)
     }
 
     fn step(&self, task: &Task, first: bool) -> Result<Step> {
         let backend = self.device.backend();
         match task {
             Task::Call { operation, token } => {
-                let call = || match first {
-                    true => operation.issue(*token),
-                    false => operation.advance(*token),
-                };
-                // A driver that panics must not take the queue with it: the call has failed.
-                return catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
-                    let reason = "the operation panicked";
-                    Err(Error::new(ErrorKind::Panicked, "run an operation", reason)
-                        .on(&self.device))
-                });
+                return if first { operation.issue(*token) } else { operation.advance(*token) };
             }
+            // Nothing is nothing on every device, whatever its library says to an empty range.
+            Task::Copy { dst: Region { bytes: 0, .. }, .. }
+            | Task::CopyRows { rows: Rows { count: 0, .. } | Rows { bytes: 0, .. }, .. }
+            | Task::Fill { dst: Region { bytes: 0, .. }, .. } => {}
             &Task::Copy { dst, src } => {
                 // SAFETY: who pushed the task promised valid regions that the hazard records keep
                 // alive and free of conflicts until the operation has ended, and a legal pair.
@@ -332,44 +314,62 @@ impl Queue {
     }
 
     /// Moves an operation that left the waiting list to the issued ones.
-    fn hand_over(&self, lists: &mut Lists, it: Waiting, outcome: Result<()>) {
-        lists.issued.push_back(Issued { ticket: it.ticket, needs: it.needs, outcome });
-        self.issued.store(it.ticket, Ordering::Release);
+    fn hand_over(
+        &self,
+        lists: &mut Lists,
+        ticket: u64,
+        needs: Dependencies,
+        outcome: Result<(), Failure>,
+    ) {
+        if let Err(failure) = outcome {
+            // Noted before anybody can take the operation for issued, and order behind it.
+            self.failures.note(ticket, failure);
+        }
+        lists.issued.push_back(Issued { ticket, needs });
+        self.issued.store(ticket, Ordering::Release);
     }
 
     /// Ends what the device has ended, in order.
-    fn retire(&self, lists: &mut Lists) -> bool {
+    fn retire(&self, lists: &mut Lists, over: &mut SmallVec<[Dependencies; 1]>) -> bool {
         let mut moved = false;
         while let Some(front) = lists.issued.front() {
-            let ticket = front.ticket;
-            let ended = match self.device.backend().is_done(Point { stream: self.native, ticket }) {
-                Ok(false) => break,
-                Ok(true) => Ok(()),
-                Err(error) => {
-                    self.lost.store(true, Ordering::Release);
-                    Err(error)
-                }
+            let point = Point { stream: self.native, ticket: front.ticket };
+            let lost = match contain(|| self.device.backend().is_done(point)) {
+                Some(Ok(false)) => break,
+                Some(Ok(true)) => None,
+                Some(Err(error)) => Some(error),
+                None => Some(self.panicked("ask for the end", "backend")),
             };
-            let Some(front) = lists.issued.pop_front() else { break };
-            let reads = front.needs.iter().filter(|it| it.reads);
-            let inherited = || {
-                reads
-                    .map(|it| it.on.queue.outcome(it.on.ticket))
-                    .find(Result::is_err)
-                    .unwrap_or(Ok(()))
-            };
-            if let Err(error) = front.outcome.and(ended).and_then(|()| inherited()) {
-                let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-                failures.insert(ticket, error);
-                self.failed.store(true, Ordering::Release);
+            // What the device ordered has ended too, and its queue sees it at its next look: only
+            // then it is known how that came out.
+            if lost.is_none() && !front.needs.iter().all(|it| it.on.queue.is_done(it.on.ticket)) {
+                break;
             }
-            self.ended.store(ticket, Ordering::Release);
+            let Some(front) = lists.issued.pop_front() else { break };
+            self.note_failure(&front, lost);
+            self.ended.store(front.ticket, Ordering::Release);
             moved = true;
+            if !front.needs.is_empty() {
+                over.push(front.needs);
+            }
         }
         if moved {
             progress::announce();
         }
         moved
+    }
+
+    /// Notes what else went wrong with an operation: on the device, or with what it read or could
+    /// not be proved ordered behind.
+    fn note_failure(&self, front: &Issued, lost: Option<Error>) {
+        let lost = lost.map(|error| Failure { error, unproved: true });
+        let inherited = front.needs.iter().filter_map(|it| {
+            let failure = it.on.queue.failures.of(it.on.ticket);
+            failure.filter(|failure| it.reads || failure.unproved)
+        });
+        for failure in lost.into_iter().chain(inherited) {
+            self.failures.note(front.ticket, failure);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Lists> {
@@ -379,6 +379,6 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.device.backend().close_stream(self.native);
+        contain(|| self.device.backend().close_stream(self.native));
     }
 }

@@ -65,9 +65,21 @@ impl<'a> Span<'a> {
         self.memory.is_some()
     }
 
+    /// Refuses a range that a failed write left. It doesn't wait: of what is still pending, whoever
+    /// reads will be told.
+    ///
+    /// # Errors
+    /// The failure of the last write of some byte.
+    pub fn check_readable(&self) -> Result<()> {
+        match self.memory {
+            Some(memory) if self.bytes > 0 => memory.hazards().failure(&self.offsets()),
+            _ => Ok(()),
+        }
+    }
+
     /// The range of addresses.
     pub fn range(&self) -> Range<usize> {
-        self.address.addr()..self.address.addr() + self.bytes
+        self.address.addr()..self.address.addr().saturating_add(self.bytes)
     }
 
     /// Whether both ranges have a byte in common.
@@ -82,7 +94,7 @@ impl<'a> Span<'a> {
             (None, None) => true,
         };
         let (one, two) = (self.range(), other.range());
-        same_memory && one.start < two.end && two.start < one.end
+        same_memory && one.start.max(two.start) < one.end.min(two.end)
     }
 
     /// The part from `start` that is `bytes` long.
@@ -113,8 +125,8 @@ impl<'a> Span<'a> {
     /// The range within the allocation.
     pub(crate) fn offsets(&self) -> Range<usize> {
         let base = self.memory.map_or(self.address, Memory::address);
-        let start = self.address.addr() - base.addr();
-        start..start + self.bytes
+        let start = self.address.addr().saturating_sub(base.addr());
+        start..start.saturating_add(self.bytes)
     }
 }
 
@@ -155,6 +167,22 @@ impl<'a> SpanMut<'a> {
     /// `OutOfBounds` if it isn't inside.
     pub fn part(&mut self, start: usize, bytes: usize) -> Result<SpanMut<'_>> {
         Ok(SpanMut { span: self.span.part(start, bytes)?, lifetime: PhantomData })
+    }
+
+    /// The part from `start` that is `bytes` long, to write for as long as the whole.
+    ///
+    /// # Errors
+    /// `OutOfBounds` if it isn't inside.
+    pub fn into_part(self, start: usize, bytes: usize) -> Result<Self> {
+        Ok(Self { span: self.span.part(start, bytes)?, lifetime: PhantomData })
+    }
+
+    /// The same range to read, beside the one to write: for operations that work in place.
+    ///
+    /// # Safety
+    /// While both exist they are only given to one operation, which is told of both.
+    pub unsafe fn alias(&self) -> Span<'a> {
+        self.span
     }
 
     /// What work that writes the span tells [`crate::Backend::observe`].

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::backend::Address;
 use crate::memory::Memory;
@@ -13,7 +15,7 @@ use super::{elements_of, extent_of};
 /// A shaped window on memory whose element type and rank are known only at run time.
 #[derive(Clone)]
 pub struct DynView<'a> {
-    memory: Option<&'a Memory>,
+    memory: Option<&'a Arc<Memory>>,
     address: Address,
     dtype: DType,
     shape: Vec<usize>,
@@ -53,12 +55,15 @@ impl<'a> DynView<'a> {
             return refuse(ErrorKind::OutOfBounds, reason);
         }
         let address = chunk.data().add(byte_offset);
-        crate::chunk::check_aligned(address, dtype, "make a view")?;
+        if !shape.contains(&0) {
+            crate::chunk::check_aligned(address, dtype, "make a view")
+                .map_err(|error| error.on(chunk.device()))?;
+        }
         Ok(Self::from_parts(Some(chunk.memory()), address, dtype, shape, strides))
     }
 
     pub(crate) fn from_parts(
-        memory: Option<&'a Memory>,
+        memory: Option<&'a Arc<Memory>>,
         address: Address,
         dtype: DType,
         shape: &[usize],
@@ -114,7 +119,32 @@ impl<'a> DynView<'a> {
 
     /// The device, or none for a slice of the host.
     pub fn device(&self) -> Option<&'a Device> {
-        self.memory.map(Memory::device)
+        self.memory.map(|it| it.device())
+    }
+
+    /// The memory of the chunk, or none for a slice of the host.
+    pub(crate) fn memory(&self) -> Option<&'a Arc<Memory>> {
+        self.memory
+    }
+
+    /// From the first element to the last, in bytes of the chunk.
+    pub(crate) fn offsets(&self) -> Result<Range<usize>> {
+        let bytes = extent_of(&self.shape, &self.strides)? * self.dtype.size();
+        let base = self.memory.map_or(self.address, |it| it.address());
+        let start = self.address.addr() - base.addr();
+        Ok(start..start + bytes)
+    }
+}
+
+impl<'a, T: Element, const R: usize> From<View<'a, T, R>> for DynView<'a> {
+    fn from(view: View<'a, T, R>) -> Self {
+        view.to_dyn()
+    }
+}
+
+impl<'a> From<&DynView<'a>> for DynView<'a> {
+    fn from(view: &DynView<'a>) -> Self {
+        view.clone()
     }
 }
 

@@ -9,9 +9,10 @@ mod shape;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use crate::backend::Address;
-use crate::chunk::check_aligned;
+use crate::chunk::{check_aligned, reserve};
 use crate::memory::Memory;
 use crate::span::{AsSpan, AsSpanMut, Span, SpanMut};
 use crate::{Device, Element, Error, ErrorKind, Result};
@@ -22,7 +23,7 @@ pub(crate) use shape::{dense_strides, elements_of, extent_of, refuse_self_overla
 /// A shaped window on memory, to read.
 #[derive(Clone, Copy)]
 pub struct View<'a, T, const R: usize> {
-    memory: Option<&'a Memory>,
+    memory: Option<&'a Arc<Memory>>,
     address: Address,
     shape: [usize; R],
     strides: [usize; R],
@@ -56,13 +57,17 @@ impl<'a, T: Element, const R: usize> View<'a, T, R> {
 
     /// A view of a chunk's memory.
     pub(crate) fn of(
-        memory: &'a Memory,
+        memory: &'a Arc<Memory>,
         shape: [usize; R],
         strides: Option<[usize; R]>,
     ) -> Result<Self> {
         let strides = strides.map_or_else(|| dense_strides(shape), Ok)?;
-        check_extent::<T>(&shape, &strides, memory.bytes())?;
-        check_aligned(memory.address(), T::DTYPE, "view a chunk")?;
+        check_extent::<T>(&shape, &strides, memory.bytes())
+            .and_then(|()| match shape.contains(&0) {
+                true => Ok(()),
+                false => check_aligned(memory.address(), T::DTYPE, "view a chunk"),
+            })
+            .map_err(|error| error.on(memory.device()))?;
         Ok(Self {
             memory: Some(memory),
             address: memory.address(),
@@ -84,7 +89,8 @@ impl<'a, T: Element, const R: usize> View<'a, T, R> {
 
     /// How many elements there are.
     pub fn len(&self) -> usize {
-        self.shape.iter().product()
+        // The other extents of an empty view may have a product that overflows.
+        if self.is_empty() { 0 } else { self.shape.iter().product() }
     }
 
     /// Whether there is none.
@@ -99,7 +105,7 @@ impl<'a, T: Element, const R: usize> View<'a, T, R> {
 
     /// The device, or none for a slice of the host.
     pub fn device(&self) -> Option<&'a Device> {
-        self.memory.map(Memory::device)
+        self.memory.map(|it| it.device())
     }
 
     /// Whether the elements lie densely in order: only then is there a slice of all of them.
@@ -143,6 +149,9 @@ impl<'a, T: Element, const R: usize> View<'a, T, R> {
     pub fn as_slice(&self) -> Result<&'a [T]> {
         let span = self.contiguous("take a slice of a view")?;
         self.host(span, false)?;
+        if self.is_empty() {
+            return Ok(&[]);
+        }
         // SAFETY: `contiguous` proved the elements to lie densely in the memory of the view, which is
         // valid for `'a`, aligned and initialised; `host` proved the memory host-addressable, and
         // waited for what writes it; nothing can begin to write it while it is borrowed for `'a`.
@@ -156,6 +165,9 @@ impl<'a, T: Element, const R: usize> View<'a, T, R> {
     pub fn lane(&self, index: [usize; R]) -> Result<&'a [T]> {
         let (address, length) = self.locate_lane(index)?;
         self.host(self.span_at(address, length), false)?;
+        if length == 0 {
+            return Ok(&[]);
+        }
         // SAFETY: as in `as_slice`, for the part that `locate_lane` proved to be inside of the view
         // and dense.
         Ok(unsafe { std::slice::from_raw_parts(address.as_ptr().cast(), length) })
@@ -193,15 +205,27 @@ impl<'a, T: Element, const R: usize> View<'a, T, R> {
     ///
     /// # Errors
     /// The failure of the last write of any element; `Unsupported` where the host can't address the
-    /// memory.
+    /// memory; `OutOfMemory`.
     pub fn pack(&self) -> Result<Vec<T>> {
-        let mut packed = Vec::with_capacity(self.len());
+        let mut packed = reserve(self.len(), self.device(), "pack a view")?;
         if self.is_empty() {
             return Ok(packed);
         }
+        let row = match (self.shape.last(), self.strides.last()) {
+            (Some(&extent), Some(1)) => extent,
+            _ => 1,
+        };
         let mut index = [0; R];
         loop {
-            packed.push(self.at(index)?);
+            if row > 1 {
+                packed.extend_from_slice(self.lane(index)?);
+                // The next step leaves the row.
+                if let Some(at) = index.last_mut() {
+                    *at = row - 1;
+                }
+            } else {
+                packed.push(self.at(index)?);
+            }
             if !shape::step(&mut index, &self.shape) {
                 return Ok(packed);
             }
@@ -229,7 +253,8 @@ impl<'a, T: Element, const R: usize> View<'a, T, R> {
             let reason = format!("the stride of the last dimension is {stride}");
             return Err(Error::new(ErrorKind::NotContiguous, "take a lane of a view", reason));
         }
-        let others = index.iter().zip(&self.shape).take(R - 1).all(|(at, extent)| at < extent);
+        let others =
+            index.iter().zip(&self.shape).take(R.saturating_sub(1)).all(|(at, extent)| at < extent);
         if length == 0 && at == extent && others {
             return Ok((self.address, 0));
         }
@@ -282,7 +307,7 @@ impl<'a, T: Element, const R: usize> ViewMut<'a, T, R> {
 
     /// A view of a chunk's memory that nobody else holds for `'a`.
     pub(crate) fn of(
-        memory: &'a Memory,
+        memory: &'a Arc<Memory>,
         shape: [usize; R],
         strides: Option<[usize; R]>,
     ) -> Result<Self> {
@@ -353,6 +378,9 @@ impl<'a, T: Element, const R: usize> ViewMut<'a, T, R> {
     pub fn as_slice_mut(&mut self) -> Result<&mut [T]> {
         let span = self.view.contiguous("take a slice of a view")?;
         self.host(span)?;
+        if self.is_empty() {
+            return Ok(&mut []);
+        }
         let pointer = self.view.address.as_ptr().cast();
         // SAFETY: as in `View::as_slice`; what touches the memory has ended, and nobody else can
         // begin to while the view, which holds it alone, is borrowed mutably.
@@ -366,6 +394,9 @@ impl<'a, T: Element, const R: usize> ViewMut<'a, T, R> {
     pub fn lane_mut(&mut self, index: [usize; R]) -> Result<&mut [T]> {
         let (address, length) = self.view.locate_lane(index)?;
         self.host(self.view.span_at(address, length))?;
+        if length == 0 {
+            return Ok(&mut []);
+        }
         // SAFETY: as in `as_slice_mut`, for the part that `locate_lane` proved to be inside.
         Ok(unsafe { std::slice::from_raw_parts_mut(address.as_ptr().cast(), length) })
     }
