@@ -176,6 +176,7 @@ fn every_reduction_of_every_type_is_the_references_whatever_the_instructions() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "exhaustive, and about values rather than memory")]
 fn every_code_of_8_and_16_bits_is_decoded_whatever_the_instructions() {
     // Nothing changes by a sum with -0, so that each code comes back, or the canonical NaN does.
     for (dtype, top, nan) in [
@@ -304,9 +305,7 @@ fn an_integer_mean_is_exact_at_the_extremes_and_truncates_toward_zero() {
 }
 
 #[test]
-fn a_mean_divides_by_the_ranks_even_where_f64_would_not_be_exact() {
-    // One source stands for many ranks here; what matters is the divisor, and a quotient that is
-    // less than an integer by less than f64 can tell.
+fn a_mean_divides_by_the_ranks_it_is_given() {
     for ranks in [2, 1 << 20, (1 << 20) + 1, usize::MAX >> 1] {
         for dtype in [DType::I8, DType::U16, DType::I32, DType::U32, DType::I64, DType::U64] {
             let sources = vec![elements(dtype, 50, 11, 4), elements(dtype, 50, 12, 4)];
@@ -316,6 +315,21 @@ fn a_mean_divides_by_the_ranks_even_where_f64_would_not_be_exact() {
             assert_eq!(found, expected, "mean of {dtype} over {ranks}");
         }
     }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "millions of sources")]
+fn an_integer_mean_is_exact_over_more_ranks_than_f64_can_sum() {
+    // The mean is less than the largest u32 by 2^-22, which f64 would round up to it.
+    let ranks = 1 << 22;
+    let (largest, less) = (u32::MAX, u32::MAX - 1);
+    let mut sources = vec![(&raw const largest).cast::<u8>(); ranks];
+    sources[ranks / 3] = (&raw const less).cast();
+    let mut found = 0_u32;
+    let kernel = Kernel::select(DType::U32, ReduceOp::Mean).unwrap();
+    // SAFETY: each source is one u32 on the stack, and so is the destination, which is none of them.
+    unsafe { kernel.reduce(&sources, &[(&raw mut found).cast()], 1, ranks) };
+    assert_eq!(found, less);
 }
 
 #[test]
