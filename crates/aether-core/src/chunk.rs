@@ -272,10 +272,6 @@ impl Chunk {
         &self.memory
     }
 
-    pub(crate) fn from_memory(memory: Arc<Memory>) -> Self {
-        Self { memory }
-    }
-
     pub(crate) fn of(
         device: &Device,
         address: Address,

@@ -4,6 +4,7 @@ mod backend;
 mod chunk;
 mod copy;
 mod device;
+pub mod dlpack;
 mod dtype;
 mod error;
 mod failures;
