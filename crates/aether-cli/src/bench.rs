@@ -16,7 +16,7 @@ use crate::cli::BenchArgs;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use case::Case;
-use driver::Plan;
+use driver::{Driver, Plan};
 pub(crate) use op::{Op, Selection};
 use output::{Row, Writer};
 use sweep::sizes;
@@ -27,7 +27,10 @@ const ROUNDS: usize = 3;
 /// Times and checks what was asked for, prints a row for each size, and fails if any element was
 /// wrong.
 pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
-    let mut driver = driver::open(args)?;
+    sweep(&mut *driver::open(args)?, args, out)
+}
+
+fn sweep(driver: &mut dyn Driver, args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     let sizes: Vec<u64> = sizes(args.min_bytes, args.largest(), args.factor).collect();
     let plan = Plan {
         rounds: ROUNDS,
@@ -54,3 +57,7 @@ pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "bench/tests.rs"]
+mod tests;

@@ -133,4 +133,23 @@ mod tests {
         assert_eq!(layout(Op::AllToAll, 36), (36, 36, 36));
         assert_eq!(layout(Op::AllGather, 11), (0, 0, 0));
     }
+
+    #[test]
+    fn in_place_a_rank_s_chunk_is_its_own_part_of_the_whole() {
+        let case = |op| Case {
+            op,
+            dtype: DType::F32,
+            reduction: ReduceOp::Sum,
+            root: 0,
+            ranks: 3,
+            in_place: true,
+            layout: Layout::new(op, 4, 3, 36),
+        };
+        for (op, source, destination) in
+            [(Op::AllGather, 24, 0), (Op::ReduceScatter, 0, 24), (Op::AllReduce, 0, 0)]
+        {
+            let offsets = (case(op).source_offset(2), case(op).destination_offset(2));
+            assert_eq!(offsets, (source, destination), "{op}");
+        }
+    }
 }

@@ -70,6 +70,72 @@ fn more_devices_than_samples_take_part() {
     assert_eq!((one, right), (many, right_of_many), "there is one block, and the rest is 0");
 }
 
+#[test]
+fn a_step_follows_the_gradient_of_the_mean_loss_of_the_whole_batch() {
+    let (model, data) = digits(1);
+    let mut rng = Rng::with_seed(1);
+    let initial = model.initial(&mut rng);
+    let mut batch = Batch::new(model.features, 64);
+    // Blocks of 32, 8 and no samples.
+    batch.fill(&data.training, &(100..140).collect::<Vec<_>>());
+    let samples =
+        Samples { values: batch.values(), stride: batch.stride(), labels: batch.labels() };
+    let mut gradient = vec![0.0; initial.len()];
+    let scratch = &mut Scratch::default();
+    let expected_loss = model.gradient(&initial, samples, 1.0 / 40.0, scratch, &mut gradient);
+
+    let mut replicas = SliceReplicas::new(3, model, &initial);
+    let loss = replicas.train(&batch, 0.5).unwrap();
+    assert!((loss - expected_loss).abs() < 1e-4);
+    let stepped = replicas.weights().unwrap();
+    let expected = initial.iter().zip(&gradient).map(|(it, gradient)| it - 0.5 * gradient);
+    let distance = norm(stepped.iter().zip(expected).map(|(a, b)| a - b));
+    assert!(distance < 1e-6 * norm(stepped.iter().copied()), "{distance}");
+}
+
+/// Takes note of the classes of every batch.
+#[derive(Default)]
+struct Noting(Vec<Vec<u32>>);
+
+impl Replicas for Noting {
+    fn devices(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn train(&mut self, batch: &Batch, _: f32) -> Result<f64> {
+        self.0.push(batch.labels().to_vec());
+        Ok(0.0)
+    }
+
+    fn weights(&self) -> Result<Vec<f32>> {
+        Ok(Vec::new())
+    }
+
+    fn differing(&self) -> Result<Vec<usize>> {
+        Ok(Vec::new())
+    }
+}
+
+#[test]
+fn every_epoch_uses_every_row_once_in_an_order_of_its_own() {
+    let (_, data) = digits(1);
+    let mut noting = Noting::default();
+    let plan = Plan { epochs: 3, batch: 100 };
+    let trained = fit(&mut noting, &data.training, plan, &mut Rng::with_seed(1)).unwrap();
+    assert_eq!(trained.samples, 3 * 1438);
+    let sizes: Vec<usize> = noting.0.iter().map(Vec::len).collect();
+    assert_eq!(sizes, [[100; 14].as_slice(), &[38]].concat().repeat(3));
+    let sorted = |mut labels: Vec<u32>| {
+        labels.sort_unstable();
+        labels
+    };
+    let epochs: Vec<Vec<u32>> = noting.0.chunks(15).map(<[_]>::concat).collect();
+    let all = sorted(data.training.labels.clone());
+    assert!(epochs.iter().all(|it| sorted(it.clone()) == all));
+    assert!(epochs[0] != epochs[1] && epochs[1] != epochs[2] && epochs[0] != epochs[2]);
+    assert!(epochs.iter().all(|it| *it != data.training.labels));
+}
+
 /// Replicas that were never in step.
 struct Drifted;
 
