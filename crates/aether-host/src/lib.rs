@@ -1,3 +1,19 @@
-//! aether-host
+//! Collectives on the CPU, between the threads of one process.
 
+mod call;
+mod comm;
+mod driver;
 mod kernels;
+mod lane;
+mod layout;
+mod registry;
+mod resource;
+mod round;
+mod shared;
+mod sync;
+mod trouble;
+
+pub use comm::Communicator;
+pub use driver::Host;
+pub use registry::HostId;
+pub use resource::HostRange;

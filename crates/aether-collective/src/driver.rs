@@ -1,0 +1,449 @@
+//! What a collective backend implements.
+
+use std::fmt;
+use std::ops::Range;
+
+use aether_core::{DType, Device, Error, ErrorKind, Region, Result, Stream};
+
+use crate::{Capabilities, CommunicationId, GroupConfig, ReduceOp};
+
+/// A backend that addresses the memory of devices in a way of its own.
+pub trait Driver: Send + Sync + Sized + 'static {
+    /// A range of device memory, as this driver addresses it.
+    type Resource: Copy + Send + Sync + 'static;
+
+    /// The driver's name in messages: `host`, `nccl`.
+    fn name() -> &'static str;
+
+    /// Whether the driver runs collectives on the device.
+    fn supports(device: &Device) -> bool;
+
+    /// What the driver can do beyond what is required, and where it differs from aether's semantics.
+    fn capabilities() -> Capabilities;
+
+    /// The range as the driver addresses it. It is a number: nothing is touched.
+    fn resource(region: Region) -> Self::Resource;
+}
+
+/// A range of device memory, as the driver `D` addresses it.
+pub type DeviceResource<D> = <D as Driver>::Resource;
+
+/// A number of elements and their type, as a driver names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elements<T> {
+    /// The type.
+    pub data_type: T,
+    /// How many. What is counted is said by each method of [`CollectiveDriver`].
+    pub count: u64,
+}
+
+/// A driver that can run collectives across devices.
+///
+/// The methods that enqueue return at once: they put the operation on the stream, or tell the other
+/// ranks that this one has arrived, and leave the rest to [`CollectiveDriver::issued`]. aether calls
+/// them for one communicator in the order of the calls and never two at a time, and calls none before
+/// `issued` has answered true, or an error, for the one before. So a driver keeps at most one
+/// operation a communicator that is not on its stream yet.
+///
+/// A backend of today compiles tomorrow: later needs come as provided methods that answer
+/// `Unsupported`.
+///
+/// # Safety
+/// aether lends memory, and takes it back, because of what a driver says. So an implementation
+/// promises that
+/// - it touches no more than the resources of a call, reads only what the method's documentation says
+///   is read and writes only what is written;
+/// - it touches them only between the call that enqueues and the answer of `issued` that is not
+///   `false` — or, for a driver that works on the device's stream, the end of what is on the stream
+///   then;
+/// - after an error of the call or of `issued`, nobody touches the memory of that operation any more,
+///   whatever other ranks do later.
+///
+/// The methods that enqueue are unsafe. Their common contract, `# Safety` of each: every resource is
+/// memory of the device that joined, valid until the operation has ended, aligned to its element size
+/// and as long as the documentation says; nobody else writes what is read or touches what is written
+/// until then; resources overlap only in the in-place forms that the method names; the stream is
+/// valid for the call.
+pub unsafe trait CollectiveDriver: Driver {
+    /// This device's membership of one group, joined once and kept. Dropping it leaves the group: the
+    /// ranks that still wait for it learn that it is gone.
+    type Communicator: Send + Sync + 'static;
+    /// The identifier every rank of a group joins under.
+    type UniqueId: Copy + Send + Sync + 'static;
+    /// How the driver names an element type.
+    type DataType: Copy + fmt::Debug + PartialEq + Send + Sync + 'static;
+    /// The stream collectives are issued on, kept apart from the compute streams so that a collective
+    /// never blocks one: a raw handle, valid for the call.
+    type CommStream: Copy;
+
+    /// The identifier the group `id` names joins under: minted by whoever asks first, and remembered
+    /// for the rest of the process. Of several processes only rank 0's asks, and hands it on.
+    ///
+    /// # Errors
+    /// The driver's refusal to mint one, which stops the group forming at all.
+    fn group_id(id: &CommunicationId) -> Result<Self::UniqueId>;
+
+    /// The identifier as bytes, to cross processes.
+    fn id_to_bytes(id: Self::UniqueId) -> Vec<u8>;
+
+    /// The identifier that another process made bytes of.
+    ///
+    /// # Errors
+    /// `Parse` if they are no identifier of this driver.
+    fn id_from_bytes(bytes: &[u8]) -> Result<Self::UniqueId>;
+
+    /// Names one of aether's streams as the driver's own. The group keeps the stream alive.
+    fn comm_stream(stream: &Stream) -> Self::CommStream;
+
+    /// Joins the group `id` names as rank `rank` of `ranks`, with this device. It may wait for the
+    /// other ranks, up to the configuration's join deadline, except within a batch.
+    ///
+    /// # Errors
+    /// The driver's refusal to join, which every other rank sees as this one never arriving.
+    fn join(
+        id: Self::UniqueId,
+        ranks: usize,
+        rank: usize,
+        device: &Device,
+        config: &GroupConfig,
+    ) -> Result<Self::Communicator>;
+
+    /// The elements of `dtype` that `bytes` bytes hold, as the driver names them.
+    ///
+    /// # Errors
+    /// `Unsupported` for an element type the driver has no name for, `PartialElement` for a size that
+    /// is not whole elements.
+    fn elements(dtype: DType, bytes: u64) -> Result<Elements<Self::DataType>>;
+
+    /// Whether the driver reduces elements of this type so.
+    fn reduces(dtype: DType, op: ReduceOp) -> bool {
+        let _ = op;
+        dtype != DType::Bool
+    }
+
+    /// Reduces `src` across the group into `dst` on every rank. Both hold `elements`. In place: `src`
+    /// is `dst`.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue the reduction.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn all_reduce(
+        comm: &Self::Communicator,
+        src: &DeviceResource<Self>,
+        dst: &DeviceResource<Self>,
+        elements: Elements<Self::DataType>,
+        op: ReduceOp,
+        stream: Self::CommStream,
+    ) -> Result<()>;
+
+    /// Writes every rank's `src` of `elements`, concatenated in rank order, to `dst`. In place: `src`
+    /// is this rank's chunk of `dst`.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue the gather.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn all_gather(
+        comm: &Self::Communicator,
+        src: &DeviceResource<Self>,
+        dst: &DeviceResource<Self>,
+        elements: Elements<Self::DataType>,
+        stream: Self::CommStream,
+    ) -> Result<()>;
+
+    /// Reduces every rank's `src` and writes this rank's chunk of `elements` to `dst`. In place: `dst`
+    /// is this rank's chunk of `src`.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue the reduction.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn reduce_scatter(
+        comm: &Self::Communicator,
+        src: &DeviceResource<Self>,
+        dst: &DeviceResource<Self>,
+        elements: Elements<Self::DataType>,
+        op: ReduceOp,
+        stream: Self::CommStream,
+    ) -> Result<()>;
+
+    /// Writes rank `root`'s `src` of `elements` to `dst` on every rank. Only `root` has a `src`, which
+    /// may be its `dst`.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue the broadcast.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn broadcast(
+        comm: &Self::Communicator,
+        src: Option<&DeviceResource<Self>>,
+        dst: &DeviceResource<Self>,
+        elements: Elements<Self::DataType>,
+        root: usize,
+        stream: Self::CommStream,
+    ) -> Result<()>;
+
+    /// Sends chunk r of `src` to rank r and writes the chunk rank r sends to chunk r of `dst`, each of
+    /// the `ranks` chunks holding `elements`.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue the exchange.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn all_to_all(
+        comm: &Self::Communicator,
+        src: &DeviceResource<Self>,
+        dst: &DeviceResource<Self>,
+        elements: Elements<Self::DataType>,
+        ranks: usize,
+        stream: Self::CommStream,
+    ) -> Result<()>;
+
+    /// Sends `src` to `peer`. It has ended only when the peer's `recv` took the data.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue the send.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn send(
+        comm: &Self::Communicator,
+        src: &DeviceResource<Self>,
+        elements: Elements<Self::DataType>,
+        peer: usize,
+        stream: Self::CommStream,
+    ) -> Result<()>;
+
+    /// Receives into `dst` from `peer`.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue the receive.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn recv(
+        comm: &Self::Communicator,
+        dst: &DeviceResource<Self>,
+        elements: Elements<Self::DataType>,
+        peer: usize,
+        stream: Self::CommStream,
+    ) -> Result<()>;
+
+    /// Begins a batch: until [`CollectiveDriver::batch_end`], calls of this communicator wait for no
+    /// other rank, and all of them are one operation.
+    ///
+    /// # Errors
+    /// The driver's refusal; there is then no batch to end.
+    fn batch_begin(comm: &Self::Communicator) -> Result<()> {
+        let _ = comm;
+        Ok(())
+    }
+
+    /// Ends the batch and enqueues it. It is owed after `batch_begin`, also when a call in between
+    /// was refused.
+    ///
+    /// # Errors
+    /// The driver's refusal; nothing of the batch is then enqueued.
+    fn batch_end(comm: &Self::Communicator) -> Result<()> {
+        let _ = comm;
+        Ok(())
+    }
+
+    /// Progresses what was enqueued last, without waiting, and tells whether it is on its stream, or
+    /// has ended. No completion is recorded before.
+    ///
+    /// # Errors
+    /// The operation has failed, and nobody touches its memory any more.
+    fn issued(comm: &Self::Communicator) -> Result<bool> {
+        let _ = comm;
+        Ok(true)
+    }
+
+    /// The group's first failure. It refuses further work from then on.
+    fn failure(comm: &Self::Communicator) -> Option<Error> {
+        let _ = comm;
+        None
+    }
+
+    /// Breaks the group because of `why`: every rank's pending and later calls fail.
+    ///
+    /// # Errors
+    /// `Unsupported` where the driver can't.
+    fn abort(comm: &Self::Communicator, why: &Error) -> Result<()> {
+        let _ = (comm, why);
+        Err(unsupported::<Self>("abort"))
+    }
+
+    /// This rank's owner lets go of the communicator, which is dropped when its calls have ended. The
+    /// other ranks' errors may then say why it is gone. Provided as nothing.
+    fn leaving(comm: &Self::Communicator, panicking: bool) {
+        let _ = (comm, panicking);
+    }
+
+    /// No call follows. All calls of this rank have ended; those of others may not have.
+    ///
+    /// # Errors
+    /// A failure of the group that this rank has not seen yet.
+    fn finish(comm: &Self::Communicator) -> Result<()> {
+        Self::failure(comm).map_or(Ok(()), Err)
+    }
+
+    /// Waits on the stream until every rank has come here. Provided by aether where
+    /// [`Capabilities::barrier`] is false.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue it.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn barrier(comm: &Self::Communicator, stream: Self::CommStream) -> Result<()> {
+        let _ = (comm, stream);
+        Err(unsupported::<Self>("barrier"))
+    }
+
+    /// Writes every rank's `src` of `elements`, concatenated in rank order, to `dst` of `root`, which
+    /// alone has one. Composed by aether where [`Capabilities::rooted`] is false.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue it.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn gather(
+        comm: &Self::Communicator,
+        src: &DeviceResource<Self>,
+        dst: Option<&DeviceResource<Self>>,
+        elements: Elements<Self::DataType>,
+        root: usize,
+        stream: Self::CommStream,
+    ) -> Result<()> {
+        let _ = (comm, src, dst, elements, root, stream);
+        Err(unsupported::<Self>("gather"))
+    }
+
+    /// Writes chunk r of `root`'s `src` to `dst` of rank r, each chunk holding `elements`. Only `root`
+    /// has a `src`. Composed by aether where [`Capabilities::rooted`] is false.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue it.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn scatter(
+        comm: &Self::Communicator,
+        src: Option<&DeviceResource<Self>>,
+        dst: &DeviceResource<Self>,
+        elements: Elements<Self::DataType>,
+        root: usize,
+        stream: Self::CommStream,
+    ) -> Result<()> {
+        let _ = (comm, src, dst, elements, root, stream);
+        Err(unsupported::<Self>("scatter"))
+    }
+
+    /// Reduces `src` across the group into `dst` of `root`, which alone has one. Both hold `elements`;
+    /// in place: `src` is `dst`. Composed by aether where [`Capabilities::rooted`] is false.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue it.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn reduce(
+        comm: &Self::Communicator,
+        src: &DeviceResource<Self>,
+        dst: Option<&DeviceResource<Self>>,
+        elements: Elements<Self::DataType>,
+        op: ReduceOp,
+        root: usize,
+        stream: Self::CommStream,
+    ) -> Result<()> {
+        let _ = (comm, src, dst, elements, op, root, stream);
+        Err(unsupported::<Self>("reduce"))
+    }
+
+    /// As [`CollectiveDriver::all_gather`], where rank r's chunk has `counts[r]` elements; `elements`
+    /// counts the source. Composed by aether where [`Capabilities::vector`] is false.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue it.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn all_gather_v(
+        comm: &Self::Communicator,
+        src: &DeviceResource<Self>,
+        dst: &DeviceResource<Self>,
+        elements: Elements<Self::DataType>,
+        counts: &[u64],
+        stream: Self::CommStream,
+    ) -> Result<()> {
+        let _ = (comm, src, dst, elements, counts, stream);
+        Err(unsupported::<Self>("all_gather_v"))
+    }
+
+    /// As [`CollectiveDriver::reduce_scatter`], where rank r's chunk has `counts[r]` elements;
+    /// `elements` counts the destination. Composed by aether where [`Capabilities::vector`] is false.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue it.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn reduce_scatter_v(
+        comm: &Self::Communicator,
+        src: &DeviceResource<Self>,
+        dst: &DeviceResource<Self>,
+        elements: Elements<Self::DataType>,
+        counts: &[u64],
+        op: ReduceOp,
+        stream: Self::CommStream,
+    ) -> Result<()> {
+        let _ = (comm, src, dst, elements, counts, op, stream);
+        Err(unsupported::<Self>("reduce_scatter_v"))
+    }
+
+    /// As [`CollectiveDriver::all_to_all`], where rank i sends `counts[i * ranks + j]` elements to rank
+    /// j; `elements` counts the source. Chunks lie densely in rank order. Composed by aether where
+    /// [`Capabilities::vector`] is false.
+    ///
+    /// # Errors
+    /// The driver's refusal to enqueue it.
+    ///
+    /// # Safety
+    /// See the trait.
+    unsafe fn all_to_all_v(
+        comm: &Self::Communicator,
+        src: &DeviceResource<Self>,
+        dst: &DeviceResource<Self>,
+        elements: Elements<Self::DataType>,
+        counts: &[u64],
+        stream: Self::CommStream,
+    ) -> Result<()> {
+        let _ = (comm, src, dst, elements, counts, stream);
+        Err(unsupported::<Self>("all_to_all_v"))
+    }
+}
+
+/// What a driver answers to what it can't do.
+fn unsupported<D: Driver>(attempted: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, attempted, "the driver can't do it").on(D::name())
+}
+
+/// Where chunk `rank` of chunks of these sizes lies.
+pub(crate) fn chunk_of(sizes: impl Iterator<Item = usize>, rank: usize) -> Range<usize> {
+    let mut start = 0;
+    for (at, size) in sizes.enumerate() {
+        if at == rank {
+            return start..start + size;
+        }
+        start += size;
+    }
+    start..start
+}

@@ -1,0 +1,145 @@
+//! How the ranks of several threads or processes agree on a group.
+
+mod directory;
+mod in_process;
+
+use std::time::{Duration, Instant};
+
+use aether_core::{Device, DeviceId, DeviceKind, Error, ErrorKind, Result};
+
+use crate::{CollectiveDriver, CommunicationId, GroupConfig};
+
+pub use directory::Directory;
+pub use in_process::InProcess;
+
+/// Where the ranks of a group meet: each posts values under keys, and waits for those of others.
+///
+/// One rendezvous serves one group, and every rank has a handle of its own.
+pub trait Rendezvous: Send + Sync {
+    /// This participant's rank.
+    fn rank(&self) -> usize;
+
+    /// How many participants there are: the world size.
+    fn ranks(&self) -> usize;
+
+    /// Where it is, for messages.
+    fn place(&self) -> String;
+
+    /// Posts a value for everybody. Each key is posted once.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the key was posted before (a rank that joined twice, say); `Io`.
+    fn post(&self, key: &str, value: &[u8]) -> Result<()>;
+
+    /// The value under the key, if it was posted. It never waits.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn look_up(&self, key: &str) -> Result<Option<Vec<u8>>>;
+}
+
+/// What the ranks agreed on.
+pub(crate) struct Met<D: CollectiveDriver> {
+    pub(crate) id: CommunicationId,
+    pub(crate) unique: D::UniqueId,
+}
+
+/// Has all ranks meet: each posts its device, rank 0 mints the group's identifier.
+///
+/// # Errors
+/// `DeadlineExceeded` naming the absent ranks, `SizeMismatch` if world sizes differ, `RankOutOfRange`,
+/// and what the rendezvous and the driver say.
+pub(crate) fn meet<D: CollectiveDriver>(
+    at: &dyn Rendezvous,
+    device: &Device,
+    config: &GroupConfig,
+) -> Result<Met<D>> {
+    let (rank, ranks) = (at.rank(), at.ranks());
+    if rank >= ranks {
+        let reason = format!("rank {rank} is out of range: there are {ranks} ranks");
+        return Err(Error::new(ErrorKind::RankOutOfRange, "join a group", reason)
+            .on(at.place())
+            .about_ranks([rank]));
+    }
+    let until = Instant::now().checked_add(config.join_deadline);
+    at.post(&format!("rank-{rank}"), format!("{ranks} {}", raw(device.id())).as_bytes())?;
+    let mut devices = Vec::with_capacity(ranks);
+    let mut found: Vec<Option<Vec<u8>>> = vec![None; ranks];
+    wait_for(until, || {
+        for (rank, value) in found.iter_mut().enumerate().filter(|(_, value)| value.is_none()) {
+            *value = at.look_up(&format!("rank-{rank}"))?;
+        }
+        Ok(found.iter().all(Option::is_some).then_some(()))
+    })?
+    .ok_or_else(|| absent(at, &found))?;
+    for (other, value) in found.iter().flatten().enumerate() {
+        devices.push(parse(at, other, value)?);
+    }
+    let name = config.name.clone();
+    let id = CommunicationId::new(devices, name, crate::formation::next_generation());
+    if rank == 0 {
+        let unique = D::group_id(&id)?;
+        at.post("id", &D::id_to_bytes(unique))?;
+        return Ok(Met { id, unique });
+    }
+    let minted = wait_for(until, || at.look_up("id"))?.ok_or_else(|| {
+        let reason = "the deadline passed and rank 0 did not post the group's identifier";
+        Error::new(ErrorKind::DeadlineExceeded, "join a group", reason)
+            .on(at.place())
+            .about_ranks([0])
+    })?;
+    Ok(Met { id, unique: D::id_from_bytes(&minted)? })
+}
+
+/// Asks again until there is an answer or the time is over.
+fn wait_for<T>(
+    until: Option<Instant>,
+    mut ask: impl FnMut() -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let mut pause = Duration::from_micros(50);
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(Some(answer));
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(10));
+    }
+}
+
+/// Kind and index as numbers, which mean the same in every process.
+fn raw(id: DeviceId) -> String {
+    format!("{}:{}", id.kind.0, id.index)
+}
+
+fn parse(at: &dyn Rendezvous, rank: usize, value: &[u8]) -> Result<DeviceId> {
+    let text = String::from_utf8_lossy(value);
+    let refuse = |kind, reason: String| {
+        Error::new(kind, "join a group", reason).on(at.place()).about_ranks([rank])
+    };
+    let junk = || refuse(ErrorKind::Parse, format!("rank {rank} posted `{text}`"));
+    let (ranks, device) = text.split_once(' ').ok_or_else(junk)?;
+    let theirs: usize = ranks.parse().map_err(|_| junk())?;
+    if theirs != at.ranks() {
+        let reason = format!(
+            "rank {rank} says that there are {theirs} ranks, and rank {} says {}",
+            at.rank(),
+            at.ranks()
+        );
+        return Err(refuse(ErrorKind::SizeMismatch, reason));
+    }
+    let (kind, index) = device.split_once(':').ok_or_else(junk)?;
+    let kind = kind.parse().map(DeviceKind).map_err(|_| junk())?;
+    Ok(DeviceId::new(kind, index.parse().map_err(|_| junk())?))
+}
+
+fn absent(at: &dyn Rendezvous, found: &[Option<Vec<u8>>]) -> Error {
+    let missing = found.iter().enumerate().filter(|(_, it)| it.is_none());
+    let absent: Vec<usize> = missing.map(|(rank, _)| rank).collect();
+    let reason = format!("the deadline passed and these ranks did not come: {absent:?}");
+    Error::new(ErrorKind::DeadlineExceeded, "join a group", reason)
+        .on(at.place())
+        .about_ranks(absent)
+}

@@ -1,0 +1,89 @@
+//! A rendezvous in a directory that all ranks see.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use aether_core::{Error, ErrorKind, Result};
+
+use crate::Rendezvous;
+
+/// A rendezvous in a directory that all ranks see: a file a key. It serves one group; use a fresh
+/// directory for each, and remove it afterwards.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    path: PathBuf,
+    rank: usize,
+    ranks: usize,
+}
+
+impl Directory {
+    /// Rank `rank` of `ranks` in this directory, which is made if need be.
+    ///
+    /// # Errors
+    /// `RankOutOfRange`; `Io` if the directory can't be made.
+    pub fn new(path: impl Into<PathBuf>, rank: usize, ranks: usize) -> Result<Self> {
+        let path = path.into();
+        if rank >= ranks {
+            let reason = format!("rank {rank} is out of range: there are {ranks} ranks");
+            return Err(Error::new(ErrorKind::RankOutOfRange, "open a rendezvous", reason)
+                .on(path.display())
+                .about_ranks([rank]));
+        }
+        fs::create_dir_all(&path).map_err(|error| failed("open a rendezvous", &path, error))?;
+        Ok(Self { path, rank, ranks })
+    }
+}
+
+impl Rendezvous for Directory {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn post(&self, key: &str, value: &[u8]) -> Result<()> {
+        let attempted = "post to a rendezvous";
+        // Whole or not at all: written under a name of its own, and linked to the key, which fails if
+        // the key is there.
+        let draft = self.path.join(format!(".{key}.{}.{}", self.rank, std::process::id()));
+        fs::write(&draft, value).map_err(|error| failed(attempted, &draft, error))?;
+        let target = self.path.join(key);
+        let linked = fs::hard_link(&draft, &target);
+        // The draft has served either way; what is left of it harms nobody.
+        let removed = fs::remove_file(&draft);
+        match linked {
+            Ok(()) => removed.map_err(|error| failed(attempted, &draft, error)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let reason = format!(
+                    "`{key}` is there already: another rank {} joined, or the directory was used \
+                     before",
+                    self.rank
+                );
+                Err(Error::new(ErrorKind::InvalidArgument, attempted, reason)
+                    .on(target.display())
+                    .about_ranks([self.rank]))
+            }
+            Err(error) => Err(failed(attempted, &target, error)),
+        }
+    }
+
+    fn look_up(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.path.join(key);
+        match fs::read(&path) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed("read from a rendezvous", &path, error)),
+        }
+    }
+}
+
+fn failed(attempted: &'static str, path: &Path, error: io::Error) -> Error {
+    Error::new(ErrorKind::Io, attempted, error.to_string()).on(path.display()).caused_by(error)
+}

@@ -1,0 +1,211 @@
+//! All members of a group for one caller.
+
+mod overlap;
+mod typed;
+
+use std::fmt;
+
+use aether_core::{Completion, Device, Error, ErrorKind, Result};
+use smallvec::SmallVec;
+
+use crate::formation::{self, Place};
+use crate::member::Member;
+use crate::plan::Plan;
+use crate::{CollectiveDriver, CommunicationId, GroupConfig, Request, Work};
+
+/// All members of a group for one caller. Buffers come in rank order, which
+/// [`GroupSet::devices`] tells.
+///
+/// Everything of all members is checked before anything of any is queued.
+pub struct GroupSet<D: CollectiveDriver> {
+    members: Vec<Member<D>>,
+    /// The devices by rank.
+    devices: Vec<Device>,
+    /// Go after the members.
+    _places: Vec<Place>,
+}
+
+/// A request for each member, by rank.
+pub(crate) type Requests<'a> = SmallVec<[Request<'a>; 8]>;
+
+impl<D: CollectiveDriver> GroupSet<D> {
+    /// Joins all devices as one group.
+    ///
+    /// # Errors
+    /// `Empty`, `DuplicateDevice`; `InvalidArgument` if a living group has the same devices and name;
+    /// `Unsupported` if the driver doesn't run on one of them.
+    pub fn join(devices: &[Device]) -> Result<Self> {
+        Self::join_with(devices, &GroupConfig::default())
+    }
+
+    /// As [`GroupSet::join`], configured.
+    ///
+    /// # Errors
+    /// Those of [`GroupSet::join`].
+    pub fn join_with(devices: &[Device], config: &GroupConfig) -> Result<Self> {
+        let devices = formation::by_rank(devices)?;
+        let ranks: Vec<usize> = (0..devices.len()).collect();
+        let name = config.name.as_deref();
+        let places = formation::join::<D>(&devices, name, &ranks, config.join_deadline)?;
+        let mut members = Vec::with_capacity(devices.len());
+        for (place, device) in places.iter().zip(&devices) {
+            let unique = D::group_id(place.id())?;
+            members.push(Member::join(place.id().clone(), unique, device, place.rank(), config)?);
+        }
+        Ok(Self { members, devices, _places: places })
+    }
+
+    /// The devices, by rank.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// How many ranks there are: the world size.
+    pub fn ranks(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The group's identity, if it has a member, which it has.
+    pub fn id(&self) -> Option<&CommunicationId> {
+        self.members.first().map(|it| &it.id)
+    }
+
+    /// The group's failure, if it has failed.
+    ///
+    /// # Errors
+    /// `GroupBroken`, naming the first failure.
+    pub fn check(&self) -> Result<()> {
+        self.members.iter().try_for_each(|it| it.check_alive("check a group"))
+    }
+
+    /// Makes an untyped call of every member, by rank, and waits for its end.
+    ///
+    /// # Errors
+    /// Every refusal and failure of aether's semantics.
+    pub fn run<'a>(&mut self, requests: impl IntoIterator<Item = Request<'a>>) -> Result<()> {
+        run_all(&self.members, requests.into_iter().collect())
+    }
+
+    /// Makes an untyped call of every member, by rank, and returns at once. The spans belong to
+    /// chunks.
+    ///
+    /// # Errors
+    /// Every refusal of aether's semantics; `BorrowedMemory`.
+    pub fn submit<'a>(&mut self, requests: impl IntoIterator<Item = Request<'a>>) -> Result<Work> {
+        submit_all(&self.members, requests.into_iter().collect())
+    }
+
+    /// Breaks the group because of `why`: pending and later calls fail with it.
+    pub fn abort(&mut self, why: &Error) {
+        if let Some(member) = self.members.first() {
+            member.abort(why);
+        }
+    }
+
+    /// Waits for all calls and leaves the group in order.
+    ///
+    /// # Errors
+    /// The first failure, by rank.
+    pub fn finish(self) -> Result<()> {
+        self.members.iter().map(Member::finish).fold(Ok(()), Result::and)
+    }
+}
+
+impl<D: CollectiveDriver> fmt::Debug for GroupSet<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.devices).finish()
+    }
+}
+
+/// Makes the calls of these members of one group and waits for their end, however it comes.
+pub(crate) fn run_all<D: CollectiveDriver>(
+    members: &[Member<D>],
+    requests: Requests<'_>,
+) -> Result<()> {
+    let plans = plan_all(members, requests)?;
+    // SAFETY: `Queued` waits for the end of everything that was queued before this function returns
+    // or unwinds, and the requests' spans outlive the function.
+    let queued = unsafe { enqueue_all(members, plans) }?;
+    queued.wait()
+}
+
+/// Makes the calls of these members of one group and returns at once.
+pub(crate) fn submit_all<D: CollectiveDriver>(
+    members: &[Member<D>],
+    requests: Requests<'_>,
+) -> Result<Work> {
+    let plans = plan_all(members, requests)?;
+    plans.iter().try_for_each(Member::check_tracked)?;
+    // SAFETY: every span is tracked, as was just checked.
+    let queued = unsafe { enqueue_all(members, plans) }?;
+    Ok(queued.into_work())
+}
+
+type Plans<'a, D> = SmallVec<[Plan<'a, D>; 4]>;
+
+/// Checks everything of every member.
+fn plan_all<'a, D: CollectiveDriver>(
+    members: &[Member<D>],
+    requests: Requests<'a>,
+) -> Result<Plans<'a, D>> {
+    if requests.len() != members.len() {
+        let reason = format!("{} parts were given for {} members", requests.len(), members.len());
+        return Err(Error::new(ErrorKind::SizeMismatch, "make a collective call", reason));
+    }
+    let mut plans = Plans::new();
+    for (member, request) in members.iter().zip(requests) {
+        member.check_alive(request.operation().name())?;
+        plans.push(member.asker().plan(request)?);
+    }
+    overlap::check(&plans)?;
+    plans.iter().try_for_each(Member::check_memory)?;
+    Ok(plans)
+}
+
+/// Puts the calls on the members' streams.
+///
+/// # Safety
+/// Spans that are not tracked outlive what is returned, or its work is waited for.
+unsafe fn enqueue_all<D: CollectiveDriver>(
+    members: &[Member<D>],
+    plans: Plans<'_, D>,
+) -> Result<Queued> {
+    let mut queued = Queued { parts: SmallVec::new() };
+    for (member, plan) in members.iter().zip(plans) {
+        // SAFETY: the caller keeps what is not tracked until the work has ended; if a later member
+        // fails, dropping `queued` waits for those before it.
+        match unsafe { member.enqueue(plan) } {
+            Ok(part) => queued.parts.push(part),
+            Err(error) => {
+                // Others wait for this rank already: without it the call can't go on.
+                if !queued.parts.is_empty() {
+                    member.abort(&error);
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(queued)
+}
+
+/// What was queued, and is waited for if it is dropped: borrowed memory must not go before its work.
+struct Queued {
+    parts: SmallVec<[Completion; 1]>,
+}
+
+impl Queued {
+    fn wait(self) -> Result<()> {
+        self.parts.iter().map(Completion::wait).fold(Ok(()), Result::and)
+    }
+
+    fn into_work(mut self) -> Work {
+        Work::new(std::mem::take(&mut self.parts))
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        // The outcome was told already, or an earlier failure is.
+        self.parts.iter().for_each(|it| drop(it.wait()));
+    }
+}

@@ -1,0 +1,119 @@
+//! The groups of this process, by the identifier under which they are joined.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use aether_collective::{CommunicationId, GroupConfig};
+use aether_core::{Error, ErrorKind, Result};
+
+use crate::shared::{Shared, lock};
+
+/// The identifier of a group of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HostId {
+    process: u64,
+    serial: u64,
+}
+
+#[derive(Default)]
+struct Registry {
+    serial: u64,
+    /// Identifiers that were minted and whose group nobody has left yet.
+    minted: HashMap<CommunicationId, HostId>,
+    groups: HashMap<HostId, Weak<Shared>>,
+}
+
+fn registry() -> &'static Mutex<Registry> {
+    static REGISTRY: OnceLock<Mutex<Registry>> = OnceLock::new();
+    REGISTRY.get_or_init(Mutex::default)
+}
+
+/// Tells this process from others that run at the time, or ran before under the same number.
+fn process() -> u64 {
+    static PROCESS: OnceLock<u64> = OnceLock::new();
+    *PROCESS.get_or_init(|| {
+        use std::hash::{BuildHasher, RandomState};
+        // The standard library's hasher is seeded at random for each process.
+        RandomState::new().hash_one(std::process::id())
+    })
+}
+
+/// The identifier of the group, minted by whoever asks first.
+pub(crate) fn identify(id: &CommunicationId) -> HostId {
+    let mut registry = lock(registry());
+    if let Some(known) = registry.minted.get(id) {
+        return *known;
+    }
+    registry.serial += 1;
+    let minted = HostId { process: process(), serial: registry.serial };
+    registry.minted.insert(id.clone(), minted);
+    minted
+}
+
+/// What the members of the group share, made by whoever joins first.
+///
+/// # Errors
+/// `Unsupported` for the identifier of another process, `SizeMismatch` if world sizes differ.
+pub(crate) fn enter(id: HostId, ranks: usize, config: &GroupConfig) -> Result<Arc<Shared>> {
+    let attempted = "join a group";
+    if id.process != process() {
+        let reason =
+            "the group was founded by another process, and this driver joins threads of one";
+        return Err(Error::new(ErrorKind::Unsupported, attempted, reason).on("host"));
+    }
+    let mut registry = lock(registry());
+    if let Some(shared) = registry.groups.get(&id).and_then(Weak::upgrade) {
+        if shared.ranks == ranks {
+            return Ok(shared);
+        }
+        let reason =
+            format!("this rank says that there are {ranks} ranks, and others {}", shared.ranks);
+        return Err(Error::new(ErrorKind::SizeMismatch, attempted, reason).on("host"));
+    }
+    // What a group left behind that somebody was looking at when it went.
+    let Registry { groups, minted, .. } = &mut *registry;
+    groups.retain(|id, it| {
+        let lives = it.strong_count() > 0;
+        if !lives {
+            minted.retain(|_, known| known != id);
+        }
+        lives
+    });
+    let shared = Arc::new(Shared::new(ranks, config));
+    registry.groups.insert(id, Arc::downgrade(&shared));
+    Ok(shared)
+}
+
+/// Forgets the group when its last member has left.
+pub(crate) fn leave(id: HostId) {
+    let mut registry = lock(registry());
+    if registry.groups.get(&id).is_some_and(|it| it.strong_count() <= 1) {
+        registry.groups.remove(&id);
+        registry.minted.retain(|_, known| *known != id);
+    }
+}
+
+/// Every group that lives.
+pub(crate) fn living() -> Vec<Arc<Shared>> {
+    lock(registry()).groups.values().filter_map(Weak::upgrade).collect()
+}
+
+impl HostId {
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        [self.process.to_le_bytes(), self.serial.to_le_bytes()].concat()
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let half = |at: usize| {
+            let part = bytes.get(at..at + 8)?;
+            part.try_into().ok().map(u64::from_le_bytes)
+        };
+        match (half(0), half(8), bytes.len()) {
+            (Some(process), Some(serial), 16) => Ok(Self { process, serial }),
+            _ => {
+                let reason = format!("{} bytes are no identifier of a host group", bytes.len());
+                Err(Error::new(ErrorKind::Parse, "read a group's identifier", reason).on("host"))
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What the members of one group share.
+
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use aether_collective::{GroupConfig, Signature};
+use aether_core::{DeviceId, Error, ErrorKind, Result, progress};
+use smallvec::SmallVec;
+
+use crate::lane::{End, Lane};
+use crate::layout::Layout;
+use crate::resource::HostRange;
+use crate::round::Round;
+
+/// How many calls of a group exist at once: a rank can be one ahead of one that has not yet seen the
+/// end of its call.
+pub(crate) const ROUNDS: u64 = 2;
+
+/// What the members of one group share.
+pub(crate) struct Shared {
+    pub(crate) ranks: usize,
+    pub(crate) config: GroupConfig,
+    pub(crate) seats: Box<[Seat]>,
+    pub(crate) slots: [Slot; ROUNDS as usize],
+    lanes: Mutex<HashMap<(usize, usize), Arc<Mutex<Lane>>>>,
+    broken: OnceLock<Error>,
+    /// How many members are gone.
+    pub(crate) gone: AtomicUsize,
+}
+
+/// One rank's place.
+pub(crate) struct Seat {
+    pub(crate) device: OnceLock<DeviceId>,
+    pub(crate) taken: AtomicBool,
+    pub(crate) gone: AtomicBool,
+    pub(crate) panicked: AtomicBool,
+    /// How many collectives the rank has arrived at.
+    pub(crate) calls: AtomicU64,
+    pub(crate) current: Mutex<Current>,
+}
+
+/// The operation that a rank has enqueued and that has not ended.
+#[derive(Default)]
+pub(crate) struct Current {
+    pub(crate) operation: Option<Pending>,
+    /// When the rank's call was first seen waiting.
+    pub(crate) since: Option<Instant>,
+    pub(crate) looks: u32,
+    /// The messages of the batch that is open.
+    pub(crate) batch: Option<SmallVec<[Post; 2]>>,
+}
+
+/// What a rank waits for.
+pub(crate) enum Pending {
+    /// This collective, by its number.
+    Round(u64, Signature),
+    /// These messages.
+    Messages(SmallVec<[Post; 2]>),
+}
+
+/// One end of a message that a rank has posted.
+#[derive(Clone)]
+pub(crate) struct Post {
+    pub(crate) lane: Arc<Mutex<Lane>>,
+    pub(crate) end: End,
+    pub(crate) peer: usize,
+    pub(crate) half: crate::lane::Half,
+    pub(crate) number: u64,
+}
+
+/// The place of one collective: its round, what each rank asked for, and the work that it is.
+pub(crate) struct Slot {
+    pub(crate) round: Round,
+    pub(crate) entries: Box<[UnsafeCell<Entry>]>,
+    pub(crate) layout: UnsafeCell<Layout>,
+}
+
+/// What one rank asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) signature: Signature,
+    pub(crate) src: Option<HostRange>,
+    pub(crate) dst: Option<HostRange>,
+}
+
+// SAFETY: `entries[rank]` is written by that rank alone, before it arrives at the round, and read only
+// by the rank that arrives last, after the others' arrivals ("what it wrote before is seen by the
+// last"). `layout` is written by the rank that arrives last, before it starts the round, and read by
+// threads that took a slice of it ("whoever takes a slice sees the total and what the slices are");
+// the next call of the slot is laid out only when every slice of this one has ended. The raw pointers
+// in both are only numbers until unsafe code uses them.
+unsafe impl Sync for Slot {}
+// SAFETY: as for `Sync`: nothing in it belongs to a thread.
+unsafe impl Send for Slot {}
+
+impl Shared {
+    pub(crate) fn new(ranks: usize, config: &GroupConfig) -> Self {
+        let seat = |_| Seat {
+            device: OnceLock::new(),
+            taken: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            calls: AtomicU64::new(0),
+            current: Mutex::default(),
+        };
+        let nothing = Entry {
+            signature: Signature::new(
+                aether_collective::OpName::Barrier,
+                aether_core::DType::U8,
+                0,
+            ),
+            src: None,
+            dst: None,
+        };
+        let slot = |first| Slot {
+            round: Round::new(first),
+            entries: (0..ranks).map(|_| UnsafeCell::new(nothing)).collect(),
+            layout: UnsafeCell::new(Layout::new()),
+        };
+        Self {
+            ranks,
+            config: config.clone(),
+            seats: (0..ranks).map(seat).collect(),
+            slots: [slot(0), slot(1)],
+            lanes: Mutex::default(),
+            broken: OnceLock::new(),
+            gone: AtomicUsize::new(0),
+        }
+    }
+
+    /// The slot of a collective, by its number.
+    pub(crate) fn slot(&self, call: u64) -> &Slot {
+        let [even, odd] = &self.slots;
+        if call.is_multiple_of(ROUNDS) { even } else { odd }
+    }
+
+    /// The lane from one rank to another.
+    pub(crate) fn lane(&self, from: usize, to: usize) -> Arc<Mutex<Lane>> {
+        lock(&self.lanes).entry((from, to)).or_default().clone()
+    }
+
+    /// The group's first failure.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.broken.get()
+    }
+
+    /// Breaks the group, unless it is broken already.
+    pub(crate) fn fail(&self, error: Error) {
+        tracing::debug!(%error, "a group breaks");
+        // The first failure counts.
+        let _ = self.broken.set(error);
+        progress::announce();
+    }
+
+    /// The error of a call that is refused because the group failed earlier.
+    ///
+    /// # Errors
+    /// `GroupBroken`, naming the first failure.
+    pub(crate) fn check_alive(&self, attempted: &'static str) -> Result<()> {
+        let Some(first) = self.failure() else { return Ok(()) };
+        let reason = format!("the group failed earlier ({first})");
+        Err(Error::new(ErrorKind::GroupBroken, attempted, reason)
+            .about_ranks(first.ranks())
+            .caused_by(first.clone()))
+    }
+
+    pub(crate) fn seat(&self, rank: usize) -> Option<&Seat> {
+        self.seats.get(rank)
+    }
+
+    /// `rank 2 (cpu:2)`.
+    pub(crate) fn name_of(&self, rank: usize) -> String {
+        match self.seat(rank).and_then(|it| it.device.get()) {
+            Some(device) => format!("rank {rank} ({device})"),
+            None => format!("rank {rank}"),
+        }
+    }
+
+    /// `rank 0 (cpu:0), rank 2 (cpu:2)`.
+    pub(crate) fn names_of(&self, ranks: &[usize]) -> String {
+        ranks.iter().map(|&it| self.name_of(it)).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The ranks that have not arrived at a collective.
+    pub(crate) fn absent_from(&self, call: u64) -> Vec<usize> {
+        let absent = |it: &Seat| it.calls.load(Ordering::Acquire) <= call;
+        self.seats.iter().enumerate().filter(|(_, it)| absent(it)).map(|(rank, _)| rank).collect()
+    }
+}
+
+impl Pending {
+    /// The ranks that it waits for.
+    pub(crate) fn absent(&self, shared: &Shared) -> Vec<usize> {
+        match self {
+            Self::Round(call, _) => shared.absent_from(*call),
+            Self::Messages(posts) => {
+                let open = |it: &&Post| !lock(&it.lane).is_met(it.end, it.number);
+                let mut peers: Vec<usize> = posts.iter().filter(open).map(|it| it.peer).collect();
+                peers.sort_unstable();
+                peers.dedup();
+                peers
+            }
+        }
+    }
+
+    /// The call in words.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Round(call, signature) => format!("{signature} (call {})", call + 1),
+            Self::Messages(posts) => {
+                let one = |it: &Post| {
+                    let verb = if it.end == End::Send { "send to" } else { "recv from" };
+                    format!("{verb} rank {} of {} {}", it.peer, it.half.count, it.half.dtype)
+                };
+                posts.iter().map(one).collect::<Vec<_>>().join(", ")
+            }
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,193 @@
+//! What is said when a call can't end: who differs, who is absent, who is gone, who waits in a circle.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use aether_core::{DeviceId, Error, ErrorKind, Result};
+
+use crate::lane::Half;
+use crate::registry;
+use crate::shared::{Entry, Shared, lock};
+
+/// Compares what the ranks asked for.
+///
+/// # Errors
+/// `RankMismatch`, naming two calls that differ and the ranks that made them; in checked mode also
+/// `Overlap`, if one rank's destination overlaps another's buffers.
+pub(crate) fn compare(shared: &Shared, call: u64, entries: &[Entry]) -> Result<()> {
+    let Some(first) = entries.first() else { return Ok(()) };
+    if let Some(other) = entries.iter().find(|it| it.signature != first.signature) {
+        let made = |which: &Entry| -> Vec<usize> {
+            let same = entries.iter().enumerate().filter(|(_, it)| it.signature == which.signature);
+            same.map(|(rank, _)| rank).collect()
+        };
+        let (some, others) = (made(first), made(other));
+        let mut reason = format!(
+            "the ranks disagree on call {}: {} called {}, and {} called {}",
+            call + 1,
+            shared.names_of(&some),
+            first.signature,
+            shared.names_of(&others),
+            other.signature
+        );
+        if first.signature.counts != other.signature.counts
+            && first.signature.count == other.signature.count
+        {
+            reason.push_str(" (their lists of counts differ)");
+        }
+        let ranks = [some.as_slice(), others.as_slice()].concat();
+        return Err(Error::new(ErrorKind::RankMismatch, first.signature.operation.name(), reason)
+            .about_ranks(ranks));
+    }
+    if shared.config.checked { overlap(shared, entries) } else { Ok(()) }
+}
+
+/// Refuses a range that one rank writes and another touches in the same call.
+fn overlap(shared: &Shared, entries: &[Entry]) -> Result<()> {
+    for (writer, one) in entries.iter().enumerate() {
+        let Some(dst) = one.dst.filter(|it| it.bytes > 0) else { continue };
+        for (rank, other) in entries.iter().enumerate().filter(|(rank, _)| *rank != writer) {
+            let touched = [other.src, other.dst].into_iter().flatten();
+            if let Some(range) = touched.filter(|it| it.bytes > 0).find(|it| it.overlaps(&dst)) {
+                let reason = format!(
+                    "{} writes {:?}+{}, which overlaps {:?}+{} of {}",
+                    shared.name_of(writer),
+                    dst.address,
+                    dst.bytes,
+                    range.address,
+                    range.bytes,
+                    shared.name_of(rank)
+                );
+                let name = one.signature.operation.name();
+                return Err(
+                    Error::new(ErrorKind::Overlap, name, reason).about_ranks([writer, rank])
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The ends of a message that differ.
+pub(crate) fn disagree(shared: &Shared, from: usize, to: usize, send: Half, recv: Half) -> Error {
+    let reason = format!(
+        "the ranks disagree on a message: {} sends {} {}, and {} receives {} {}",
+        shared.name_of(from),
+        send.count,
+        send.dtype,
+        shared.name_of(to),
+        recv.count,
+        recv.dtype
+    );
+    Error::new(ErrorKind::RankMismatch, "send/recv", reason).about_ranks([from, to])
+}
+
+/// Breaks the group if a rank that the call waits for is gone.
+pub(crate) fn report_gone(shared: &Shared, call: &str, absent: &[usize]) {
+    let seats = |rank: &usize| shared.seat(*rank).filter(|it| it.gone.load(Ordering::Acquire));
+    let gone: Vec<usize> = absent.iter().copied().filter(|rank| seats(rank).is_some()).collect();
+    if gone.is_empty() {
+        return;
+    }
+    let panicked = |rank: &usize| seats(rank).is_some_and(|it| it.panicked.load(Ordering::Acquire));
+    let how = match gone.iter().any(panicked) {
+        true => "its thread panicked",
+        false => "it left the group",
+    };
+    let reason = format!("{} will never make this call: {how}", shared.names_of(&gone));
+    shared.fail(Error::new(ErrorKind::RankDied, call.to_owned(), reason).about_ranks(gone));
+}
+
+/// Breaks the group because the deadline passed; and every group of the circle, if ranks wait for each
+/// other in one.
+pub(crate) fn report_late(shared: &Arc<Shared>, rank: usize, call: &str, absent: &[usize]) {
+    let deadline = shared.config.deadline;
+    if let Some(circle) = find_circle(shared, rank) {
+        let steps: Vec<String> = circle.iter().map(|it| it.words.clone()).collect();
+        let reason = format!(
+            "the deadline of {deadline:?} passed and the calls wait for each other: {}",
+            steps.join("; ")
+        );
+        let mut ranks: Vec<usize> = circle.iter().map(|it| it.rank).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        let error = Error::new(ErrorKind::Cycle, call.to_owned(), reason).about_ranks(ranks);
+        circle.iter().for_each(|it| it.group.fail(error.clone()));
+        return;
+    }
+    let reason = match absent.is_empty() {
+        true => format!("the deadline of {deadline:?} passed before the work was done"),
+        false => {
+            let names = shared.names_of(absent);
+            format!("the deadline of {deadline:?} passed and {names} did not come")
+        }
+    };
+    let error = Error::new(ErrorKind::DeadlineExceeded, call.to_owned(), reason);
+    shared.fail(error.on(shared.name_of(rank)).about_ranks(absent));
+}
+
+/// One wait: a device's call in some group, for a device that has not come.
+#[derive(Clone)]
+struct Wait {
+    group: Arc<Shared>,
+    rank: usize,
+    device: DeviceId,
+    for_device: DeviceId,
+    words: String,
+}
+
+/// Every wait of every group of the process.
+fn waits() -> Vec<Wait> {
+    let mut waits = Vec::new();
+    for group in registry::living() {
+        for (rank, seat) in group.seats.iter().enumerate() {
+            let Some(&device) = seat.device.get() else { continue };
+            let current = lock(&seat.current);
+            let Some(operation) = &current.operation else { continue };
+            let (absent, call) = (operation.absent(&group), operation.describe());
+            drop(current);
+            for other in absent {
+                let Some(&for_device) = group.seat(other).and_then(|it| it.device.get()) else {
+                    continue;
+                };
+                let (me, it) = (group.name_of(rank), group.name_of(other));
+                let words = format!("{me} waits in {call} for {it}");
+                waits.push(Wait { group: group.clone(), rank, device, for_device, words });
+            }
+        }
+    }
+    waits
+}
+
+/// A circle of waits through this rank's device, if there is one.
+fn find_circle(shared: &Arc<Shared>, rank: usize) -> Option<Vec<Wait>> {
+    let start = *shared.seat(rank)?.device.get()?;
+    let mut by_device: HashMap<DeviceId, Vec<Wait>> = HashMap::new();
+    for wait in waits() {
+        by_device.entry(wait.device).or_default().push(wait);
+    }
+    // A search in breadth finds a shortest circle; each device is entered once.
+    let mut came_by: HashMap<DeviceId, Wait> = HashMap::new();
+    let mut front = vec![start];
+    while let Some(device) = front.pop() {
+        for wait in by_device.get(&device).into_iter().flatten() {
+            if wait.for_device == start {
+                let mut circle = vec![wait.clone()];
+                let mut at = device;
+                while at != start {
+                    let step = came_by.get(&at)?.clone();
+                    at = step.device;
+                    circle.push(step);
+                }
+                circle.reverse();
+                return Some(circle);
+            }
+            if !came_by.contains_key(&wait.for_device) {
+                came_by.insert(wait.for_device, wait.clone());
+                front.insert(0, wait.for_device);
+            }
+        }
+    }
+    None
+}
