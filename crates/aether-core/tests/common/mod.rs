@@ -122,6 +122,17 @@ pub(crate) fn look_hard() {
     }
 }
 
+/// Looks until the condition holds, and fails after ten seconds.
+#[track_caller]
+pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < until, "not within ten seconds: {what}");
+        progress::look();
+        std::thread::yield_now();
+    }
+}
+
 /// Waits until the condition holds, without looking at any stream, and fails after ten seconds.
 #[track_caller]
 pub(crate) fn soon(what: &str, condition: impl Fn() -> bool) {

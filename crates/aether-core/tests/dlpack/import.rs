@@ -129,6 +129,8 @@ fn an_empty_tensor_may_say_anything_of_its_data_and_strides() {
         drop(imported);
         assert_eq!(deleted.times(), 1);
     }
+    let (huge, _) = take(Foreign::new(&[i64::MAX, i64::MAX, 0]).versioned());
+    assert_eq!(huge.view::<u32, 3>().unwrap().as_slice().unwrap(), []);
     let (empty, _) = take(Foreign { data: Data::Null, ..Foreign::new(&[2, 0]) }.legacy());
     assert!(empty.view::<u32, 2>().unwrap().as_slice().unwrap().is_empty());
 }
