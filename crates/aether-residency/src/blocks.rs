@@ -143,3 +143,31 @@ fn densest(rows: Rows) -> Rows {
 fn product(extents: &[usize]) -> Option<usize> {
     extents.iter().try_fold(1usize, |product, &it| product.checked_mul(it))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_has_its_own_extent_and_the_padded_stride() {
+        let blocks = Blocks::new::<u32>([2, 3, 10], PartitionSpec::new(3).pad_to(4)).unwrap();
+        assert_eq!((blocks.whole_bytes(), blocks.own_bytes()), (2 * 3 * 10 * 4, 2 * 3 * 4 * 4));
+        assert_eq!(blocks.window(0).unwrap(), ([2, 3, 4], [12, 4, 1]));
+        assert_eq!(blocks.window(2).unwrap(), ([2, 3, 2], [12, 4, 1]));
+        let place = blocks.place(2).unwrap().unwrap();
+        assert_eq!((place.whole.clone(), place.own.clone()), (32..32 + 5 * 40 + 8, 0..5 * 16 + 8));
+        let rows = Rows { count: 6, bytes: 8, dst_pitch: 16, src_pitch: 40 };
+        assert_eq!(place.scattering(), rows);
+        assert_eq!(place.gathering(), Rows { dst_pitch: 40, src_pitch: 16, ..rows });
+        assert_eq!(place.moving(), Rows { src_pitch: 16, ..rows });
+    }
+
+    #[test]
+    fn an_empty_block_is_nowhere() {
+        let blocks = Blocks::new::<u8>([2, 3], PartitionSpec::new(5).pad_to(1)).unwrap();
+        assert_eq!(blocks.place(3).unwrap(), None);
+        assert_eq!(blocks.place(5).unwrap_err().kind(), ErrorKind::OutOfBounds);
+        let blocks = Blocks::new::<u8>([0, 3], PartitionSpec::new(1)).unwrap();
+        assert_eq!(blocks.place(0).unwrap(), None);
+    }
+}

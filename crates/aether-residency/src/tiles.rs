@@ -80,3 +80,47 @@ impl Tile {
         (self.rows - 1) * pitch + self.bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every byte of every row is in one piece, at the same place in source and destination.
+    #[test]
+    fn pieces_cover_every_byte_of_every_row_once() {
+        for count in 0..5 {
+            for bytes in 0..9 {
+                for piece in 1..20 {
+                    let rows = Rows { count, bytes, dst_pitch: bytes + 2, src_pitch: bytes + 3 };
+                    let tiles = Tiles::new(rows, piece);
+                    let mut found = Vec::new();
+                    for index in 0..tiles.count() {
+                        let tile = tiles.at(index);
+                        assert!(tile.size() <= piece && tile.size() <= tiles.largest());
+                        for row in 0..tile.rows {
+                            for at in 0..tile.bytes {
+                                let dst = tile.dst + row * rows.dst_pitch + at;
+                                let src = tile.src + row * rows.src_pitch + at;
+                                assert!(dst < tile.dst + tile.extent(rows.dst_pitch));
+                                found.push((dst, src));
+                            }
+                        }
+                    }
+                    found.sort_unstable();
+                    let all = (0..count).flat_map(|row| {
+                        (0..bytes).map(move |at| (row * (bytes + 2) + at, row * (bytes + 3) + at))
+                    });
+                    assert_eq!(found, all.collect::<Vec<_>>(), "{rows:?} by {piece}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn short_rows_share_a_piece() {
+        let rows = Rows { count: 7, bytes: 10, dst_pitch: 10, src_pitch: 20 };
+        assert_eq!(Tiles::new(rows, 64).count(), 2);
+        assert_eq!(Tiles::new(rows, 64).at(1), Tile { dst: 60, src: 120, rows: 1, bytes: 10 });
+        assert_eq!(Tiles::new(rows, 4).count(), 21);
+    }
+}

@@ -153,7 +153,7 @@ impl Remote {
         let names: Vec<u64> = streams.keys().copied().collect();
         let mut moved = true;
         while moved {
-            moved = names.iter().fold(false, |moved, &name| self.step(streams, name) || moved);
+            moved = names.iter().filter(|&&name| self.step(streams, name)).count() > 0;
         }
     }
 
