@@ -23,7 +23,8 @@ impl Listed {
     /// Gives up the place of a queue in the list, which the caller has locked. If true, the caller
     /// takes the queue out; else it leaves it, because there is work again.
     pub(crate) fn release(&self, is_idle: impl FnOnce() -> bool) -> bool {
-        self.0.store(false, Ordering::SeqCst);
+        // A swap, so that claims and releases stand in one order: each reads what the one before wrote.
+        self.0.swap(false, Ordering::SeqCst);
         // Who pushed before this look may have found the queue listed, and left it to us. Who has
         // claimed since then adds it once more, when the list is unlocked: so this entry goes.
         is_idle() || !self.claim()
