@@ -173,8 +173,11 @@ unsafe fn take<A: Abi>(tensor: *mut A, device: &Device) -> Result<Imported> {
     let inner = unsafe { A::read_tensor(tensor) };
     // SAFETY: the caller promises of `shape` and `strides` what `validate` asks.
     let described = unsafe { validate(&inner, rules, device) }.map_err(refuse)?;
-    // What dlpark knows to refuse is refused as well.
-    managed.validate().map_err(|error| malformed(error, device))?;
+    // What dlpark knows to refuse is refused as well; but for nothing at all, whose other extents it
+    // multiplies before it finds the zero.
+    if described.bytes > 0 {
+        managed.validate().map_err(|error| malformed(error, device))?;
+    }
     let Described { address, bytes, dtype, shape, strides } = described;
     // SAFETY: as for the flags.
     let origin = match unsafe { A::read_deleter(tensor) } {

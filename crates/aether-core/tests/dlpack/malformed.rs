@@ -47,8 +47,8 @@ fn check(case: &str, abi: In, kind: ErrorKind, names: &str, spoil: impl Fn(&mut 
 fn unknown_and_unsupported_element_types_are_refused() {
     let dtype = |code: u8, bits, lanes| DLDataType { code: DLDataTypeCode(code), bits, lanes };
     let cases = [
-        ("an unknown code", dtype(18, 8, 1), "`dtype.code` 18"),
-        ("the highest code", dtype(255, 32, 1), "`dtype.code` 255"),
+        ("an unknown code", dtype(18, 8, 1), "`dtype.code` 18 is not one"),
+        ("the highest code", dtype(255, 32, 1), "`dtype.code` 255 is not one"),
         ("no lanes", dtype(1, 32, 0), "`dtype.lanes` is 0"),
         ("four lanes", dtype(1, 8, 4), "`dtype.lanes` is 4"),
         ("no bits", dtype(1, 0, 1), "`dtype.bits` 0"),
@@ -108,6 +108,11 @@ fn shapes_that_make_no_sense_are_refused() {
     check("no shape", In::Both, dlpack, "`shape` is null", |it| {
         it.ndim = Some(2);
         it.shape = None;
+    });
+    check("too many bytes of one element", In::Versioned, ErrorKind::Overflow, "overflows", |it| {
+        it.flags = 1;
+        it.shape = Some(vec![1 << 61]);
+        it.strides = Some(vec![0]);
     });
     check("a negative extent", In::Both, dlpack, "`shape[1]` is -3", |it| {
         it.shape = Some(vec![2, -3]);

@@ -7,6 +7,7 @@ use aether_core::dlpack::{
     DLManagedTensorVersioned, Layout, export_on, import_on, share, share_on,
 };
 use aether_core::{Chunk, DType, Device, ErrorKind, Stream, copy_async, fill_async, progress};
+use dlpark::DlpackFlags;
 use dlpark::ffi::DLDevice;
 
 use crate::deferred::Deferred;
@@ -48,6 +49,19 @@ fn an_export_by_value_orders_the_consumers_stream_behind_reads_too() {
     assert!(backend.is_ordered(theirs.native(), read.point()));
     drop(tensor);
     backend.finish(ours.native());
+    backend.finish(theirs.native());
+}
+
+#[test]
+fn read_only_memory_goes_out_on_a_stream_too() {
+    let (device, backend) = Deferred::device();
+    let theirs = Stream::new(&device).unwrap();
+    let chunk = Chunk::from_read_only_owner(&device, [7u8; 24]).unwrap();
+    let layout = Layout::dense(DType::U8, &[24]);
+    let tensor = export_on::<Versioned>(chunk, &layout, &theirs).unwrap();
+    // SAFETY: the struct is there while the tensor is.
+    assert_eq!(unsafe { (*tensor.as_ptr()).flags }, DlpackFlags::READ_ONLY);
+    drop(tensor);
     backend.finish(theirs.native());
 }
 
