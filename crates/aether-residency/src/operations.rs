@@ -176,3 +176,35 @@ unsafe impl Operation for HostCopy {
 
     fn refused(&self, _: u64, _: &Error) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aether_core::{AsSpan, Chunk};
+
+    #[test]
+    fn the_processor_copies_rows_and_leaves_what_lies_between() {
+        let device = Device::cpu(0);
+        let source = Chunk::from_vec(&device, (0..40u8).collect()).unwrap();
+        let mut target = Chunk::from_vec(&device, vec![99u8; 20]).unwrap();
+        let rows = Rows { count: 3, bytes: 4, dst_pitch: 6, src_pitch: 10 };
+        let copy = HostCopy {
+            dst: addressable(&target.span().unwrap()).unwrap(),
+            src: addressable(&source.span().unwrap()).unwrap(),
+            rows,
+        };
+        assert_eq!(copy.issue(0).unwrap(), Step::Pending);
+        assert!(target.slice::<u8>().unwrap().iter().all(|&it| it == 99));
+        assert_eq!(copy.advance(0).unwrap(), Step::Issued);
+        drop(copy);
+        let expected = [0, 1, 2, 3, 99, 99, 10, 11, 12, 13, 99, 99, 20, 21, 22, 23, 99, 99, 99, 99];
+        assert_eq!(target.slice_mut::<u8>().unwrap(), expected);
+    }
+
+    #[test]
+    fn borrowed_memory_is_not_put_on_streams() {
+        let data = [1u8; 8];
+        let error = addressable(&data[..].span().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BorrowedMemory);
+    }
+}

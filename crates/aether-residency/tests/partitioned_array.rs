@@ -237,6 +237,7 @@ fn bad_arrays_and_calls_are_refused_by_kind() {
     assert_eq!(kind(PartitionedArray::new(&cpus, [usize::MAX, 2])), ErrorKind::Overflow);
     assert_eq!(kind(PartitionedArray::new(&cpus, [2, usize::MAX - 3])), ErrorKind::Overflow);
     assert_eq!(kind(PartitionedArray::new(&cpus, [1, usize::MAX / 4])), ErrorKind::Overflow);
+    assert_eq!(kind(PartitionedArray::padded(&cpus, [2, 9], usize::MAX / 8)), ErrorKind::Overflow);
     let point = PartitionedArray::<u32, 0>::new(&cpus, []).unwrap_err();
     assert_eq!(point.kind(), ErrorKind::InvalidArgument);
     // Nothing is there, however long its empty rows are.
@@ -382,8 +383,10 @@ fn a_rank_that_fails_to_gather_fails_the_whole_until_it_is_gathered_again() {
             assert_eq!(works[0].wait().unwrap_err().reason(), "told to fail");
             works[1].wait().unwrap();
         }
-        let error = array.host().unwrap().at([0, 0]).unwrap_err();
-        assert_eq!(error.reason(), "told to fail");
+        for row in 0..3 {
+            let error = array.host().unwrap().at([row, 0]).unwrap_err();
+            assert_eq!(error.reason(), "told to fail", "row {row}");
+        }
         assert_eq!(array.host().unwrap().as_slice().unwrap_err().reason(), "told to fail");
         let healed = chunk_of_numbers(array.chunk(0).unwrap().size() / 4);
         aether_core::copy(array.chunk_mut(0).unwrap(), &healed).unwrap();
@@ -391,6 +394,18 @@ fn a_rank_that_fails_to_gather_fails_the_whole_until_it_is_gathered_again() {
         let found = whole(&array);
         assert_eq!(found[8..20], numbers(60, 4)[8..20]);
     }
+}
+
+#[test]
+fn a_block_that_moved_between_backends_is_scattered_on_a_stream_of_its_new_device() {
+    let remote = Remote::new(Setting::ASYNCHRONOUS);
+    let devices = [remote.device(0), Device::cpu(0)];
+    let mut array = PartitionedArray::<u32, 1>::padded(&devices, [10], 1).unwrap();
+    array.scatter().unwrap();
+    array.move_to(1, &remote.device(1)).unwrap();
+    fill(&mut array, 2);
+    array.scatter().unwrap();
+    assert_eq!(array.chunk(1).unwrap().to_vec::<u32>().unwrap(), &numbers(10, 2)[5..]);
 }
 
 fn chunk_of_numbers(count: usize) -> Chunk {

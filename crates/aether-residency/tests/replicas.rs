@@ -207,6 +207,23 @@ fn a_replica_that_can_t_be_written_is_the_error_and_the_others_are_written() {
 }
 
 #[test]
+fn a_replica_that_can_t_be_reached_is_the_error_and_the_others_are_written() {
+    let alone = Remote::new(Setting { staging: Link::None, ..Setting::PLAIN });
+    let devices = [alone.device(0), Device::cpu(0), Device::cpu(1)];
+    for borrowed in [true, false] {
+        let mut set = ReplicaSet::new(&devices, 64).unwrap();
+        let outcome = match borrowed {
+            true => set.broadcast(&bytes(64, 1)[..]),
+            false => set.broadcast(&chunk_of(&Device::cpu(2), &bytes(64, 1))),
+        };
+        assert_eq!(outcome.unwrap_err().kind(), ErrorKind::IllegalPair);
+        for index in 1..3 {
+            assert_eq!(set.chunk(index).unwrap().slice::<u8>().unwrap(), bytes(64, 1));
+        }
+    }
+}
+
+#[test]
 fn pairs_with_blocking_copies_only_are_broadcast_to_as_well() {
     let remote = Remote::new(Setting { staging: Link::Blocking, ..Setting::PLAIN });
     let devices = [Device::cpu(0), remote.device(0), remote.device(1)];
@@ -257,6 +274,10 @@ fn a_replica_counts_in_elements_over_any_transport() {
     assert_eq!(replica.verify().unwrap(), [0, 1, 2]);
     assert_eq!(replica.repair(1).unwrap(), [0, 2]);
     replica.ensure_identical().unwrap();
+    replica.view_mut(2).unwrap().as_slice_mut().unwrap()[9] = 0.0;
+    let before = counting.0.get();
+    assert_eq!(replica.repair(0).unwrap(), [2]);
+    assert_eq!(counting.0.get() - before, 1, "only what differs is written");
     let refused = replica.broadcast(&[0u32; 10][..]).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::DTypeMismatch);
     let refused = replica.broadcast(&values[..9]).unwrap_err();

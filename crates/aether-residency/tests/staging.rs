@@ -74,12 +74,36 @@ fn the_blocking_form_overlaps_its_legs_as_well() {
 }
 
 #[test]
-fn the_blocking_form_fills_ahead_while_the_host_reads() {
+fn the_blocking_form_hands_over_a_piece_before_it_fills_the_next() {
     let remote = Remote::new(Setting::ASYNCHRONOUS);
-    let source = chunk_of(&remote.device(0), &bytes(SIZE, 3));
+    let data = bytes(SIZE, 3);
+    let mut target = Chunk::allocate(&remote.device(0), SIZE).unwrap();
+    remote.forget();
+    transport().copy(target.span_mut().unwrap(), data.span().unwrap()).unwrap();
+    let ((_, filled), (handed_over, emptied)) = (remote.times(REMOTE_HOST), remote.times(REMOTE));
+    assert_eq!((filled.len(), emptied.len()), (PIECES, PIECES));
+    for piece in 1..PIECES {
+        assert!(handed_over[piece - 1] < filled[piece], "piece {piece}");
+    }
+    assert_eq!(target.to_vec::<u8>().unwrap(), data);
+}
+
+#[test]
+fn the_blocking_form_asks_for_a_piece_before_it_reads_the_one_before() {
+    let remote = Remote::new(Setting::ASYNCHRONOUS);
+    let device = remote.device(0);
+    let source = chunk_of(&device, &bytes(SIZE, 3));
     let mut back = vec![0u8; SIZE];
     remote.forget();
-    transport().copy(back.span_mut().unwrap(), source.span().unwrap()).unwrap();
+    remote.hold(&device);
+    std::thread::scope(|scope| {
+        let (dst, src) = (back.span_mut().unwrap(), source.span().unwrap());
+        let copying = scope.spawn(move || transport().copy(dst, src));
+        // It waits for the first piece, which is held, and has asked for the second.
+        until("two pieces are asked for", || remote.times(REMOTE_HOST).0.len() == 2);
+        remote.release();
+        copying.join().unwrap().unwrap();
+    });
     assert_eq!(back, bytes(SIZE, 3));
     assert_eq!(remote.staged_most.load(Ordering::SeqCst), 2 * PIECE);
     assert_eq!(remote.arrived(REMOTE_HOST), PIECES);

@@ -231,6 +231,8 @@ fn bad_arguments_of_a_staged_copy_are_refused_by_kind() {
         let error = transport.copy_rows_async(dst, src, rows, &stream).unwrap_err();
         assert_eq!(error.kind(), kind, "{rows:?}");
     }
+    // Nothing was moved before it was refused.
+    assert_eq!(target.to_vec::<u8>().unwrap(), [0; 99]);
 }
 
 #[test]

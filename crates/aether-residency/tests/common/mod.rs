@@ -36,7 +36,9 @@ impl Setting {
 /// What has run, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A copy by this backend.
+    /// A copy was handed to this backend.
+    Issued { from: DeviceId, to: DeviceId },
+    /// A copy by this backend has run.
     Copied { from: DeviceId, to: DeviceId, bytes: usize },
     /// The processor wrote memory of this backend by itself.
     Written { on: DeviceId, bytes: usize },
@@ -118,8 +120,22 @@ impl Remote {
         let to = |it: &&Event| match it {
             Event::Copied { to, .. } => to.kind == at,
             Event::Written { on, .. } => on.kind == at,
+            Event::Issued { .. } => false,
         };
         self.events.lock().unwrap().iter().filter(to).count()
+    }
+
+    /// When each copy to memory of this kind was handed over, and when each had run.
+    pub(crate) fn times(&self, at: DeviceKind) -> (Vec<usize>, Vec<usize>) {
+        let events = self.events.lock().unwrap();
+        let when = |fits: fn(&Event, DeviceKind) -> bool| {
+            let all = events.iter().enumerate().filter(|it| fits(it.1, at));
+            all.map(|it| it.0).collect()
+        };
+        (
+            when(|it, at| matches!(it, Event::Issued { to, .. } if to.kind == at)),
+            when(|it, at| matches!(it, Event::Copied { to, .. } if to.kind == at)),
+        )
     }
 
     fn run(&self, job: &Job) {
@@ -213,6 +229,8 @@ unsafe impl Backend for Remote {
             }
         }
         drop(failing);
+        let issued = Event::Issued { from: src.device, to: dst.device };
+        self.events.lock().unwrap().push(issued);
         self.enqueue(stream, Job::Copy { dst, src });
         Ok(())
     }
