@@ -88,9 +88,11 @@ mod tests {
     /// Every byte of every row is in one piece, at the same place in source and destination.
     #[test]
     fn pieces_cover_every_byte_of_every_row_once() {
+        // Miri is slow, and has seen the arithmetic after a few sizes.
+        let step = if cfg!(miri) { 7 } else { 1 };
         for count in 0..5 {
             for bytes in 0..9 {
-                for piece in 1..20 {
+                for piece in (1..20).step_by(step) {
                     let rows = Rows { count, bytes, dst_pitch: bytes + 2, src_pitch: bytes + 3 };
                     let tiles = Tiles::new(rows, piece);
                     let mut found = Vec::new();

@@ -159,6 +159,9 @@ fn borrowed_memory_of_the_host_goes_into_blocking_copies_only() {
         assert_eq!(queued.unwrap_err().kind(), ErrorKind::BorrowedMemory);
         let queued = transport.copy_async(back.span_mut().unwrap(), there.span().unwrap(), &stream);
         assert_eq!(queued.unwrap_err().kind(), ErrorKind::BorrowedMemory);
+        let nothing = there.span_of_mut(..0, DType::U8).unwrap();
+        let queued = transport.copy_async(nothing, data[..0].span().unwrap(), &stream);
+        assert_eq!(queued.unwrap_err().kind(), ErrorKind::BorrowedMemory);
     }
 }
 

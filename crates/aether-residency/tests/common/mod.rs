@@ -52,7 +52,7 @@ pub(crate) struct Remote {
     pub(crate) events: Mutex<Vec<Event>>,
     /// Copies on streams of these devices do not run.
     pub(crate) held: Mutex<Vec<DeviceId>>,
-    /// From so many copies ahead on, every copy to this kind fails: 1 is the next.
+    /// The copy to this kind that is so many copies ahead fails: 1 is the next.
     pub(crate) failing: Mutex<Option<(DeviceKind, usize)>>,
     pub(crate) asked: Mutex<HashMap<(DeviceId, DeviceId), usize>>,
     /// Bytes of staging memory: now, and at most.
@@ -223,8 +223,9 @@ unsafe impl Backend for Remote {
         if let Some((kind, ahead)) = &mut *failing
             && *kind == dst.device.kind
         {
-            *ahead = ahead.saturating_sub(1);
+            *ahead -= 1;
             if *ahead == 0 {
+                *failing = None;
                 return Err(Error::new(ErrorKind::Backend, "copy", "told to fail").on(dst.device));
             }
         }
