@@ -164,13 +164,13 @@ impl<D: CollectiveDriver> Post<D> {
     /// # Safety
     /// As [`Call::enqueue`].
     unsafe fn enqueue(&self, comm: &D::Communicator, stream: D::CommStream) -> Result<()> {
-        match self {
+        match *self {
             // SAFETY: the caller promises the driver's contract for the resource.
-            &Self::Send { ref src, elements, peer } => unsafe {
+            Self::Send { ref src, elements, peer } => unsafe {
                 D::send(comm, src, elements, peer, stream)
             },
             // SAFETY: as above.
-            &Self::Recv { ref dst, elements, peer } => unsafe {
+            Self::Recv { ref dst, elements, peer } => unsafe {
                 D::recv(comm, dst, elements, peer, stream)
             },
         }

@@ -1,7 +1,6 @@
 //! What a collective backend implements.
 
 use std::fmt;
-use std::ops::Range;
 
 use aether_core::{DType, Device, Error, ErrorKind, Region, Result, Stream};
 
@@ -56,8 +55,8 @@ pub struct Elements<T> {
 /// - it touches them only between the call that enqueues and the answer of `issued` that is not
 ///   `false` — or, for a driver that works on the device's stream, the end of what is on the stream
 ///   then;
-/// - after an error of the call or of `issued`, nobody touches the memory of that operation any more,
-///   whatever other ranks do later.
+/// - after an error of the call or of `issued`, or a panic, nobody touches the memory of that operation
+///   any more, whatever other ranks do later.
 ///
 /// The methods that enqueue are unsafe. Their common contract, `# Safety` of each: every resource is
 /// memory of the device that joined, valid until the operation has ended, aligned to its element size
@@ -96,7 +95,7 @@ pub unsafe trait CollectiveDriver: Driver {
     fn comm_stream(stream: &Stream) -> Self::CommStream;
 
     /// Joins the group `id` names as rank `rank` of `ranks`, with this device. It may wait for the
-    /// other ranks, up to the configuration's join deadline, except within a batch.
+    /// other ranks, up to the configuration's join deadline.
     ///
     /// # Errors
     /// The driver's refusal to join, which every other rank sees as this one never arriving.
@@ -107,6 +106,21 @@ pub unsafe trait CollectiveDriver: Driver {
         device: &Device,
         config: &GroupConfig,
     ) -> Result<Self::Communicator>;
+
+    /// Joins several ranks of one caller, each with its device. No rank waits here for another of the
+    /// list. Provided as one join after the other: a driver whose `join` waits for other ranks has to
+    /// implement it, or one caller can't hold several members.
+    ///
+    /// # Errors
+    /// As [`CollectiveDriver::join`], of the first that fails; none of the list has joined then.
+    fn join_all(
+        id: Self::UniqueId,
+        ranks: usize,
+        members: &[(usize, &Device)],
+        config: &GroupConfig,
+    ) -> Result<Vec<Self::Communicator>> {
+        members.iter().map(|&(rank, device)| Self::join(id, ranks, rank, device, config)).collect()
+    }
 
     /// The elements of `dtype` that `bytes` bytes hold, as the driver names them.
     ///
@@ -294,8 +308,8 @@ pub unsafe trait CollectiveDriver: Driver {
         Self::failure(comm).map_or(Ok(()), Err)
     }
 
-    /// Waits on the stream until every rank has come here. Provided by aether where
-    /// [`Capabilities::barrier`] is false.
+    /// Waits on the stream until every rank has come here. Composed by aether where
+    /// [`Capabilities::barrier`] is false, as an all_reduce of one f32.
     ///
     /// # Errors
     /// The driver's refusal to enqueue it.
@@ -434,16 +448,4 @@ pub unsafe trait CollectiveDriver: Driver {
 /// What a driver answers to what it can't do.
 fn unsupported<D: Driver>(attempted: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, attempted, "the driver can't do it").on(D::name())
-}
-
-/// Where chunk `rank` of chunks of these sizes lies.
-pub(crate) fn chunk_of(sizes: impl Iterator<Item = usize>, rank: usize) -> Range<usize> {
-    let mut start = 0;
-    for (at, size) in sizes.enumerate() {
-        if at == rank {
-            return start..start + size;
-        }
-        start += size;
-    }
-    start..start
 }

@@ -3,28 +3,43 @@
 //! Whoever joins fills the open formation of the same driver, devices and name. A full one closes; one
 //! whose time is over is poisoned and removed. An entry goes with its last member.
 
+#[cfg(test)]
+mod tests;
+
 use std::any::TypeId;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use aether_core::{Device, DeviceId, Error, ErrorKind, Result};
 
-use crate::{CollectiveDriver, CommunicationId};
+use crate::{CollectiveDriver, CommunicationId, GroupConfig};
 
-/// A member's place in a formation that is complete. Dropping it takes the member out of the table.
+/// The place of one or several members in a formation that is complete. Dropping it takes them out of
+/// the table.
 pub(crate) struct Place {
     key: Key,
-    rank: usize,
+    ranks: Vec<usize>,
     id: CommunicationId,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
+/// Which groups exclude each other: those of one driver, the same devices and the same name.
+#[derive(Clone, PartialEq, Eq)]
 struct Key {
     driver: TypeId,
-    devices: Vec<DeviceId>,
+    /// By rank, and with their backends: two that track separately are two devices.
+    devices: Vec<Device>,
     name: Option<String>,
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.driver.hash(state);
+        self.name.hash(state);
+        self.devices.iter().for_each(|it| it.id().hash(state));
+    }
 }
 
 /// Formations are counted through the process: an identity never comes twice.
@@ -90,27 +105,16 @@ pub(crate) fn next_generation() -> u64 {
 /// the same devices and name.
 pub(crate) fn join<D: CollectiveDriver>(
     devices: &[Device],
-    name: Option<&str>,
     ranks: &[usize],
-    deadline: Duration,
-) -> Result<Vec<Place>> {
-    let ids: Vec<DeviceId> = devices.iter().map(Device::id).collect();
-    let key = Key { driver: TypeId::of::<D>(), devices: ids, name: name.map(str::to_owned) };
-    let until = Instant::now().checked_add(deadline);
+    config: &GroupConfig,
+) -> Result<Place> {
+    let key =
+        Key { driver: TypeId::of::<D>(), devices: devices.to_vec(), name: config.name.clone() };
+    let until = Instant::now().checked_add(config.join_deadline);
     let mut entries = lock(&table().entries);
     let entry = entries.entry(key.clone()).or_default();
     entry.living.resize(devices.len(), 0);
-    for &rank in ranks {
-        let waits = entry.open.as_ref().is_some_and(|it| it.joined.get(rank) == Some(&true));
-        if waits || entry.living.get(rank).is_some_and(|&it| it > 0) {
-            let reason = "a living group has the same devices; give one of the two a name";
-            let error = Error::new(ErrorKind::InvalidArgument, "join a group", reason);
-            return Err(match devices.get(rank) {
-                Some(device) => error.on(device),
-                None => error,
-            });
-        }
-    }
+    entry.check_free(devices, ranks)?;
     let formation = entry.open.get_or_insert_with(|| Formation {
         generation: next_generation(),
         joined: vec![false; devices.len()],
@@ -129,16 +133,37 @@ pub(crate) fn join<D: CollectiveDriver>(
         entry.living.iter_mut().for_each(|it| *it += 1);
         table().changed.notify_all();
     }
-    let entries = wait_until_full(entries, &key, &outcome, until);
-    drop(entries);
-    let ended = lock(&outcome).clone();
-    match ended {
-        Outcome::Failed(error) => Err(error),
-        Outcome::Open | Outcome::Full => {
-            let id = CommunicationId::new(key.devices.clone(), key.name.clone(), generation);
-            let place = |&rank| Place { key: key.clone(), rank, id: id.clone() };
-            Ok(ranks.iter().map(place).collect())
-        }
+    drop(wait_until_full(entries, &key, &outcome, until));
+    if let Outcome::Failed(error) = &*lock(&outcome) {
+        return Err(error.clone());
+    }
+    let id = key.id(generation);
+    Ok(Place { key, ranks: ranks.to_vec(), id })
+}
+
+impl Key {
+    fn id(&self, generation: u64) -> CommunicationId {
+        let devices: Vec<DeviceId> = self.devices.iter().map(Device::id).collect();
+        CommunicationId::new(devices, self.name.clone(), generation)
+    }
+}
+
+impl Entry {
+    /// Refuses ranks that wait in the open formation, or live in a complete one. Then there is such a
+    /// member, so the entry stays.
+    fn check_free(&self, devices: &[Device], ranks: &[usize]) -> Result<()> {
+        let waits = |rank| self.open.as_ref().is_some_and(|it| it.joined.get(rank) == Some(&true));
+        let lives = |rank| self.living.get(rank).is_some_and(|&it| it > 0);
+        let taken = ranks.iter().copied().find(|&rank| waits(rank) || lives(rank));
+        let Some((rank, device)) = taken.and_then(|rank| Some((rank, devices.get(rank)?))) else {
+            return Ok(());
+        };
+        let reason = match waits(rank) {
+            true => "the device waits already for the others of this group",
+            false => "a living group has the same devices; give one of the two a name",
+        };
+        let error = Error::new(ErrorKind::InvalidArgument, "join a group", reason);
+        Err(error.on(device).about_ranks([rank]))
     }
 }
 
@@ -174,8 +199,8 @@ fn time_is_over(key: &Key, open: Option<&Formation>) -> Error {
     };
     let names: Vec<String> = absent.iter().map(named).collect();
     let reason = format!("the deadline passed and {} did not join", names.join(", "));
-    let place = CommunicationId::new(key.devices.clone(), key.name.clone(), 0);
-    Error::new(ErrorKind::DeadlineExceeded, "join a group", reason).on(place).about_ranks(absent)
+    let error = Error::new(ErrorKind::DeadlineExceeded, "join a group", reason);
+    error.on(key.id(0)).about_ranks(absent)
 }
 
 fn forget_if_empty(entries: &mut HashMap<Key, Entry>, key: &Key) {
@@ -194,19 +219,17 @@ impl Place {
     pub(crate) fn id(&self) -> &CommunicationId {
         &self.id
     }
-
-    /// The rank.
-    pub(crate) fn rank(&self) -> usize {
-        self.rank
-    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut entries = lock(&table().entries);
-        if let Some(living) = entries.get_mut(&self.key).and_then(|it| it.living.get_mut(self.rank))
-        {
-            *living = living.saturating_sub(1);
+        if let Some(entry) = entries.get_mut(&self.key) {
+            for &rank in &self.ranks {
+                if let Some(living) = entry.living.get_mut(rank) {
+                    *living = living.saturating_sub(1);
+                }
+            }
         }
         forget_if_empty(&mut entries, &self.key);
     }

@@ -5,11 +5,11 @@ mod typed;
 
 use std::fmt;
 
-use aether_core::{Device, Result};
+use aether_core::{Device, Error, ErrorKind, Result};
 use smallvec::smallvec;
 
 use crate::formation::{self, Place};
-use crate::member::Member;
+use crate::member::{Member, check_supported};
 use crate::rendezvous::{self, Rendezvous};
 use crate::set::run_all;
 use crate::{CollectiveDriver, CommunicationId, GroupConfig, Request, Work};
@@ -49,16 +49,12 @@ impl<D: CollectiveDriver> Group<D> {
     pub fn join_with(devices: &[Device], device: &Device, config: &GroupConfig) -> Result<Self> {
         let devices = formation::by_rank(devices)?;
         let rank = rank_of(&devices, device)?;
-        let name = config.name.as_deref();
-        let places = formation::join::<D>(&devices, name, &[rank], config.join_deadline)?;
-        let mut joined = None;
-        for place in places {
-            let id = place.id().clone();
-            let unique = D::group_id(&id)?;
-            let member = Member::join(id, unique, device, rank, config)?;
-            joined = Some(Self { member, _place: Some(place) });
-        }
-        joined.ok_or_else(|| rank_missing(device))
+        // None of the others would come, so nobody has to wait for them.
+        devices.iter().try_for_each(check_supported::<D>)?;
+        let place = formation::join::<D>(&devices, &[rank], config)?;
+        let unique = D::group_id(place.id())?;
+        let member = Member::join(place.id(), unique, device, rank, config)?;
+        Ok(Self { member, _place: Some(place) })
     }
 
     /// Joins the group of all processes, or threads, that meet at the rendezvous, which says who has
@@ -71,8 +67,9 @@ impl<D: CollectiveDriver> Group<D> {
         device: &Device,
         config: &GroupConfig,
     ) -> Result<Self> {
+        check_supported::<D>(device)?;
         let met = rendezvous::meet::<D>(rendezvous, device, config)?;
-        let member = Member::join(met.id, met.unique, device, rendezvous.rank(), config)?;
+        let member = Member::join(&met.id, met.unique, device, rendezvous.rank(), config)?;
         Ok(Self { member, _place: None })
     }
 
@@ -120,15 +117,17 @@ impl<D: CollectiveDriver> Group<D> {
         crate::set::submit_all(std::slice::from_ref(&self.member), smallvec![request])
     }
 
-    /// Breaks the group because of `why`: every rank's pending and later calls fail with it.
-    pub fn abort(&mut self, why: &aether_core::Error) {
+    /// Breaks the group because of `why`: every rank's pending calls fail with it, where the driver can
+    /// abort, and later ones are refused.
+    pub fn abort(&mut self, why: &Error) {
         self.member.abort(why);
     }
 
-    /// Waits for this member's calls and leaves the group in order.
+    /// Waits for this member's calls and leaves the group in order. Unlike a drop, it tells a failure
+    /// that this rank has not seen yet.
     ///
     /// # Errors
-    /// The failure of its last call, or one of the group that it has not seen yet.
+    /// The group's failure, if it has failed.
     pub fn finish(self) -> Result<()> {
         self.member.finish()
     }
@@ -141,10 +140,8 @@ impl<D: CollectiveDriver> fmt::Debug for Group<D> {
 }
 
 fn rank_of(devices: &[Device], device: &Device) -> Result<usize> {
-    devices.iter().position(|it| it == device).ok_or_else(|| rank_missing(device))
-}
-
-fn rank_missing(device: &Device) -> aether_core::Error {
-    let reason = "the device is not in the list of the group's devices";
-    aether_core::Error::new(aether_core::ErrorKind::NotMember, "join a group", reason).on(device)
+    devices.iter().position(|it| it == device).ok_or_else(|| {
+        let reason = "the device is not in the list of the group's devices";
+        Error::new(ErrorKind::NotMember, "join a group", reason).on(device)
+    })
 }

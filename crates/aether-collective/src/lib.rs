@@ -1,12 +1,16 @@
-//! The CollectiveDriver trait, and the safe groups over it.
+#![doc = include_str!("../README.md")]
 
 mod call;
+mod calls;
 mod collectives;
+mod compose;
 mod config;
 mod driver;
 mod formation;
 mod group;
 mod member;
+#[cfg(test)]
+mod paper;
 mod plan;
 mod reduce;
 mod rendezvous;

@@ -1,45 +1,28 @@
 //! One member of a group: its communicator, its communication stream, and the calls on it.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aether_core::{
-    Completion, Device, Error, ErrorKind, Operation, Result, Span, SpanMut, Step, Stream, Touch,
-    check_tracked, enqueue,
+    Chunk, Completion, Device, Error, ErrorKind, Result, Span, SpanMut, Stream, check_tracked,
+    enqueue,
 };
-use smallvec::SmallVec;
 
 use crate::call::Call;
+use crate::calls::Calls;
 use crate::plan::{Asker, Plan};
-use crate::{CollectiveDriver, CommunicationId, GroupConfig};
+use crate::{CollectiveDriver, CommunicationId, GroupConfig, OpName};
 
-/// One member of a group. Shared by its handle and the operations on its stream.
+/// One member of a group.
 pub(crate) struct Member<D: CollectiveDriver> {
     pub(crate) id: CommunicationId,
     pub(crate) device: Device,
     pub(crate) rank: usize,
     pub(crate) ranks: usize,
-    pub(crate) stream: Stream,
-    calls: Arc<Calls<D>>,
-}
-
-/// The calls of one member: what its stream's operations stand for.
-struct Calls<D: CollectiveDriver> {
-    comm: D::Communicator,
-    device: Device,
     stream: Stream,
-    pending: Mutex<Pending<D>>,
-}
-
-struct Pending<D: CollectiveDriver> {
-    last: u64,
-    calls: VecDeque<PendingCall<D>>,
-}
-
-struct PendingCall<D: CollectiveDriver> {
-    token: u64,
-    call: Call<D>,
-    touches: SmallVec<[Touch; 2]>,
+    /// Outlives the member where work is still queued.
+    calls: Arc<Calls<D>>,
+    /// The element that a composed barrier reduces.
+    beat: Mutex<Option<Chunk>>,
 }
 
 impl<D: CollectiveDriver> Member<D> {
@@ -48,22 +31,51 @@ impl<D: CollectiveDriver> Member<D> {
     /// # Errors
     /// The driver's refusal; `Unsupported` if it doesn't run on the device.
     pub(crate) fn join(
-        id: CommunicationId,
+        id: &CommunicationId,
         unique: D::UniqueId,
         device: &Device,
         rank: usize,
         config: &GroupConfig,
     ) -> Result<Self> {
-        if !D::supports(device) {
-            let reason = format!("{} does not run collectives there", D::name());
-            return Err(Error::new(ErrorKind::Unsupported, "join a group", reason).on(device));
-        }
+        check_supported::<D>(device)?;
         let ranks = id.devices().len();
         let stream = Stream::new(device)?;
         let comm = D::join(unique, ranks, rank, device, config)?;
-        let pending = Mutex::new(Pending { last: 0, calls: VecDeque::new() });
-        let calls = Calls { comm, device: device.clone(), stream: stream.clone(), pending };
-        Ok(Self { id, device: device.clone(), rank, ranks, stream, calls: Arc::new(calls) })
+        Ok(Self::new(id, comm, stream, rank))
+    }
+
+    /// Joins the group as all of its ranks, for one caller.
+    ///
+    /// # Errors
+    /// Those of [`Member::join`].
+    pub(crate) fn join_all(
+        id: &CommunicationId,
+        unique: D::UniqueId,
+        devices: &[Device],
+        config: &GroupConfig,
+    ) -> Result<Vec<Self>> {
+        devices.iter().try_for_each(check_supported::<D>)?;
+        let streams: Vec<Stream> = devices.iter().map(Stream::new).collect::<Result<_>>()?;
+        let by_rank: Vec<(usize, &Device)> = devices.iter().enumerate().collect();
+        let comms = D::join_all(unique, devices.len(), &by_rank, config)?;
+        if comms.len() != devices.len() {
+            let reason = format!("{} of {} ranks joined", comms.len(), devices.len());
+            return Err(Error::new(ErrorKind::Backend, "join a group", reason).on(D::name()));
+        }
+        let members = comms.into_iter().zip(streams).enumerate();
+        Ok(members.map(|(rank, (comm, stream))| Self::new(id, comm, stream, rank)).collect())
+    }
+
+    fn new(id: &CommunicationId, comm: D::Communicator, stream: Stream, rank: usize) -> Self {
+        Self {
+            id: id.clone(),
+            device: stream.device().clone(),
+            rank,
+            ranks: id.devices().len(),
+            calls: Arc::new(Calls::new(comm, stream.clone())),
+            stream,
+            beat: Mutex::default(),
+        }
     }
 
     pub(crate) fn asker(&self) -> Asker<'_> {
@@ -75,7 +87,7 @@ impl<D: CollectiveDriver> Member<D> {
     /// # Errors
     /// `GroupBroken`, naming the first failure.
     pub(crate) fn check_alive(&self, attempted: &'static str) -> Result<()> {
-        let Some(first) = D::failure(&self.calls.comm) else { return Ok(()) };
+        let Some(first) = self.calls.failure() else { return Ok(()) };
         let reason = format!("the group failed earlier ({first})");
         Err(Error::new(ErrorKind::GroupBroken, attempted, reason)
             .on(format!("rank {} of {}", self.rank, self.id))
@@ -107,109 +119,96 @@ impl<D: CollectiveDriver> Member<D> {
     /// Puts a checked call on the member's stream.
     ///
     /// # Errors
-    /// Nothing was queued: memory that may not be written, or a read of what a failed write left.
+    /// Nothing was queued: memory that may not be written, or a read of what a failed write left. Or,
+    /// for a composed call, all that was queued has ended and the group is broken.
     ///
     /// # Safety
     /// Spans of the plan that are not tracked outlive the completion.
-    pub(crate) unsafe fn enqueue(&self, plan: Plan<'_, D>) -> Result<Completion> {
-        let touches = plan.reads.iter().map(Span::touch);
-        let touches = touches.chain(plan.writes.iter().map(SpanMut::touch)).collect();
-        let token = self.calls.put(plan.call, touches);
-        // SAFETY: the call touches what the plan lists and nothing else ("reads only what the method's
-        // documentation says is read and writes only what is written"), and is done when the driver
-        // says so; the caller keeps what is not tracked.
-        let queued =
-            unsafe { enqueue(&self.stream, &plan.reads, &plan.writes, self.calls.clone(), token) };
+    pub(crate) unsafe fn enqueue(&self, mut plan: Plan<'_, D>) -> Result<Completion> {
+        match plan.scratch.take() {
+            // SAFETY: the caller keeps what is not tracked.
+            None => unsafe { self.put(plan.call, &plan.reads, &plan.writes) },
+            // SAFETY: as above.
+            Some(scratch) => unsafe { self.enqueue_composed(plan, scratch) },
+        }
+    }
+
+    /// Puts a call of the driver on the member's stream.
+    ///
+    /// # Errors
+    /// Nothing was queued: memory that may not be written, or a read of what a failed write left.
+    ///
+    /// # Safety
+    /// The call was resolved from these spans, reads nothing else, and writes only those to write. Spans
+    /// that are not tracked outlive the completion.
+    pub(crate) unsafe fn put(
+        &self,
+        call: Call<D>,
+        reads: &[Span<'_>],
+        writes: &[SpanMut<'_>],
+    ) -> Result<Completion> {
+        let touches = reads.iter().map(Span::touch).chain(writes.iter().map(SpanMut::touch));
+        let token = self.calls.put(call, touches.collect());
+        // SAFETY: the call touches these spans and nothing else, as the caller promises for the call and
+        // the driver for what it does ("reads only what the method's documentation says is read and
+        // writes only what is written"), and is done when the driver says so; the caller keeps what is
+        // not tracked.
+        let queued = unsafe { enqueue(&self.stream, reads, writes, self.calls.clone(), token) };
         if queued.is_err() {
             self.calls.forget(token);
         }
         queued
     }
 
-    /// Breaks the group because a call of it can't go on.
+    /// Breaks the group because of `why`: for the other ranks too, where the driver can.
     pub(crate) fn abort(&self, why: &Error) {
-        if let Err(error) = D::abort(&self.calls.comm, why) {
-            tracing::warn!(%error, %why, "the group can't be told of a failure");
-        }
+        self.calls.fail(why);
     }
 
     /// Waits for this member's calls, then tells the driver that none follows.
     ///
     /// # Errors
-    /// The failure of its last call, or one of the group that it has not seen yet.
+    /// The group's failure, if it has failed.
     pub(crate) fn finish(&self) -> Result<()> {
         let ended = self.stream.synchronize();
-        D::finish(&self.calls.comm).and(ended)
+        self.calls.finish().and(ended)
+    }
+
+    /// The element that a composed barrier reduces, lent until [`Member::keep_beat`].
+    ///
+    /// # Errors
+    /// What allocating it comes to.
+    pub(crate) fn beat(&self) -> Result<Chunk> {
+        let kept = self.lock_beat().take();
+        kept.map_or_else(|| Chunk::from_vec(&self.device, vec![0f32]), Ok)
+    }
+
+    /// Keeps the element of a barrier for the next one.
+    pub(crate) fn keep_beat(&self, operation: OpName, memory: Chunk) {
+        if operation == OpName::Barrier {
+            *self.lock_beat() = Some(memory);
+        }
+    }
+
+    fn lock_beat(&self) -> MutexGuard<'_, Option<Chunk>> {
+        self.beat.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<D: CollectiveDriver> Drop for Member<D> {
     fn drop(&mut self) {
-        D::leaving(&self.calls.comm, std::thread::panicking());
+        self.calls.leaving();
     }
 }
 
-impl<D: CollectiveDriver> Calls<D> {
-    fn pending(&self) -> MutexGuard<'_, Pending<D>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+/// Refuses a device on which the driver doesn't run collectives.
+///
+/// # Errors
+/// `Unsupported`.
+pub(crate) fn check_supported<D: CollectiveDriver>(device: &Device) -> Result<()> {
+    if D::supports(device) {
+        return Ok(());
     }
-
-    fn put(&self, call: Call<D>, touches: SmallVec<[Touch; 2]>) -> u64 {
-        let mut pending = self.pending();
-        pending.last += 1;
-        let token = pending.last;
-        pending.calls.push_back(PendingCall { token, call, touches });
-        token
-    }
-
-    fn forget(&self, token: u64) {
-        self.pending().calls.retain(|it| it.token != token);
-    }
-
-    /// The call is over unless it waits for others.
-    fn settle(&self, token: u64, step: Result<bool>) -> Result<Step> {
-        match step {
-            Ok(false) => Ok(Step::Pending),
-            Ok(true) => {
-                self.forget(token);
-                Ok(Step::Issued)
-            }
-            Err(error) => {
-                self.forget(token);
-                Err(error)
-            }
-        }
-    }
-}
-
-// SAFETY: the memory of a call is touched by the driver alone, which promises to do so only "between
-// the call that enqueues and the answer of `issued` that is not `false` — or, for a driver that works
-// on the device's stream, the end of what is on the stream then". That is what `Operation` asks.
-unsafe impl<D: CollectiveDriver> Operation for Calls<D> {
-    fn issue(&self, token: u64) -> Result<Step> {
-        let pending = self.pending();
-        let Some(it) = pending.calls.iter().find(|it| it.token == token) else {
-            let reason = "the call is not on record";
-            return Err(Error::new(ErrorKind::Backend, "issue a call", reason).on(&self.device));
-        };
-        self.device.backend().observe(Some(self.stream.native()), &it.touches);
-        // SAFETY: `Member::enqueue` recorded every access of the call before it was issued: memory of
-        // chunks stays until the completion, borrowed memory is kept by who waits for it, and what
-        // conflicts is ordered. The planner checked alignment, sizes and overlap.
-        let issued = unsafe { it.call.enqueue(&self.comm, D::comm_stream(&self.stream)) };
-        drop(pending);
-        let step = issued.and_then(|()| D::issued(&self.comm));
-        self.settle(token, step)
-    }
-
-    fn advance(&self, token: u64) -> Result<Step> {
-        self.settle(token, D::issued(&self.comm))
-    }
-
-    fn refused(&self, token: u64, error: &Error) {
-        self.forget(token);
-        if let Err(why) = D::abort(&self.comm, error) {
-            tracing::warn!(error = %why, %error, "the group can't be told of a failure");
-        }
-    }
+    let reason = format!("{} does not run collectives there", D::name());
+    Err(Error::new(ErrorKind::Unsupported, "join a group", reason).on(device))
 }

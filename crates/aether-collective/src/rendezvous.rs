@@ -2,6 +2,8 @@
 
 mod directory;
 mod in_process;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 
@@ -62,24 +64,25 @@ pub(crate) fn meet<D: CollectiveDriver>(
             .about_ranks([rank]));
     }
     let until = Instant::now().checked_add(config.join_deadline);
+    let mut found = places_for(at)?;
     at.post(&format!("rank-{rank}"), format!("{ranks} {}", raw(device.id())).as_bytes())?;
-    let mut devices = Vec::with_capacity(ranks);
-    let mut found: Vec<Option<Vec<u8>>> = vec![None; ranks];
     wait_for(until, || {
-        for (rank, value) in found.iter_mut().enumerate().filter(|(_, value)| value.is_none()) {
-            *value = at.look_up(&format!("rank-{rank}"))?;
+        for (other, place) in found.iter_mut().enumerate().filter(|(_, it)| it.is_none()) {
+            // Looked at as they come: who has another world size waits for ranks that don't exist.
+            if let Some(value) = at.look_up(&format!("rank-{other}"))? {
+                *place = Some(parse(at, other, &value)?);
+            }
         }
         Ok(found.iter().all(Option::is_some).then_some(()))
     })?
     .ok_or_else(|| absent(at, &found))?;
-    for (other, value) in found.iter().flatten().enumerate() {
-        devices.push(parse(at, other, value)?);
-    }
+    let devices: Vec<DeviceId> = found.into_iter().flatten().collect();
     let name = config.name.clone();
-    let id = CommunicationId::new(devices, name, crate::formation::next_generation());
     if rank == 0 {
+        let generation = crate::formation::next_generation();
+        let id = CommunicationId::new(devices, name, generation);
         let unique = D::group_id(&id)?;
-        at.post("id", &D::id_to_bytes(unique))?;
+        at.post("id", &[&generation.to_le_bytes(), D::id_to_bytes(unique).as_slice()].concat())?;
         return Ok(Met { id, unique });
     }
     let minted = wait_for(until, || at.look_up("id"))?.ok_or_else(|| {
@@ -88,7 +91,23 @@ pub(crate) fn meet<D: CollectiveDriver>(
             .on(at.place())
             .about_ranks([0])
     })?;
-    Ok(Met { id, unique: D::id_from_bytes(&minted)? })
+    let (generation, unique) = minted.split_first_chunk().ok_or_else(|| {
+        let reason = "rank 0 posted no identifier of a group";
+        Error::new(ErrorKind::Parse, "join a group", reason).on(at.place()).about_ranks([0])
+    })?;
+    let id = CommunicationId::new(devices, name, u64::from_le_bytes(*generation));
+    Ok(Met { id, unique: D::id_from_bytes(unique)? })
+}
+
+/// A place for what each rank will post.
+fn places_for(at: &dyn Rendezvous) -> Result<Vec<Option<DeviceId>>> {
+    let (mut places, ranks) = (Vec::new(), at.ranks());
+    places.try_reserve_exact(ranks).map_err(|error| {
+        let reason = format!("there is no room for {ranks} ranks");
+        Error::new(ErrorKind::OutOfMemory, "join a group", reason).on(at.place()).caused_by(error)
+    })?;
+    places.resize(ranks, None);
+    Ok(places)
 }
 
 /// Asks again until there is an answer or the time is over.
@@ -135,10 +154,11 @@ fn parse(at: &dyn Rendezvous, rank: usize, value: &[u8]) -> Result<DeviceId> {
     Ok(DeviceId::new(kind, index.parse().map_err(|_| junk())?))
 }
 
-fn absent(at: &dyn Rendezvous, found: &[Option<Vec<u8>>]) -> Error {
+fn absent(at: &dyn Rendezvous, found: &[Option<DeviceId>]) -> Error {
     let missing = found.iter().enumerate().filter(|(_, it)| it.is_none());
     let absent: Vec<usize> = missing.map(|(rank, _)| rank).collect();
-    let reason = format!("the deadline passed and these ranks did not come: {absent:?}");
+    let names: Vec<String> = absent.iter().map(|it| format!("rank {it}")).collect();
+    let reason = format!("the deadline passed and {} did not join", names.join(", "));
     Error::new(ErrorKind::DeadlineExceeded, "join a group", reason)
         .on(at.place())
         .about_ranks(absent)

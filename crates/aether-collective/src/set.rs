@@ -1,6 +1,8 @@
 //! All members of a group for one caller.
 
 mod overlap;
+#[cfg(test)]
+mod tests;
 mod typed;
 
 use std::fmt;
@@ -8,8 +10,9 @@ use std::fmt;
 use aether_core::{Completion, Device, Error, ErrorKind, Result};
 use smallvec::SmallVec;
 
+use crate::compose::compose;
 use crate::formation::{self, Place};
-use crate::member::Member;
+use crate::member::{Member, check_supported};
 use crate::plan::Plan;
 use crate::{CollectiveDriver, CommunicationId, GroupConfig, Request, Work};
 
@@ -21,8 +24,8 @@ pub struct GroupSet<D: CollectiveDriver> {
     members: Vec<Member<D>>,
     /// The devices by rank.
     devices: Vec<Device>,
-    /// Go after the members.
-    _places: Vec<Place>,
+    /// Goes after the members.
+    place: Place,
 }
 
 /// A request for each member, by rank.
@@ -44,15 +47,12 @@ impl<D: CollectiveDriver> GroupSet<D> {
     /// Those of [`GroupSet::join`].
     pub fn join_with(devices: &[Device], config: &GroupConfig) -> Result<Self> {
         let devices = formation::by_rank(devices)?;
+        devices.iter().try_for_each(check_supported::<D>)?;
         let ranks: Vec<usize> = (0..devices.len()).collect();
-        let name = config.name.as_deref();
-        let places = formation::join::<D>(&devices, name, &ranks, config.join_deadline)?;
-        let mut members = Vec::with_capacity(devices.len());
-        for (place, device) in places.iter().zip(&devices) {
-            let unique = D::group_id(place.id())?;
-            members.push(Member::join(place.id().clone(), unique, device, place.rank(), config)?);
-        }
-        Ok(Self { members, devices, _places: places })
+        let place = formation::join::<D>(&devices, &ranks, config)?;
+        let unique = D::group_id(place.id())?;
+        let members = Member::join_all(place.id(), unique, &devices, config)?;
+        Ok(Self { members, devices, place })
     }
 
     /// The devices, by rank.
@@ -65,9 +65,9 @@ impl<D: CollectiveDriver> GroupSet<D> {
         self.members.len()
     }
 
-    /// The group's identity, if it has a member, which it has.
-    pub fn id(&self) -> Option<&CommunicationId> {
-        self.members.first().map(|it| &it.id)
+    /// The group's identity: its devices by rank, its name, its generation.
+    pub fn id(&self) -> &CommunicationId {
+        self.place.id()
     }
 
     /// The group's failure, if it has failed.
@@ -95,17 +95,16 @@ impl<D: CollectiveDriver> GroupSet<D> {
         submit_all(&self.members, requests.into_iter().collect())
     }
 
-    /// Breaks the group because of `why`: pending and later calls fail with it.
+    /// Breaks the group because of `why`: pending calls fail with it, where the driver can abort, and
+    /// later ones are refused.
     pub fn abort(&mut self, why: &Error) {
-        if let Some(member) = self.members.first() {
-            member.abort(why);
-        }
+        self.members.iter().for_each(|it| it.abort(why));
     }
 
     /// Waits for all calls and leaves the group in order.
     ///
     /// # Errors
-    /// The first failure, by rank.
+    /// The group's failure, if it has failed.
     pub fn finish(self) -> Result<()> {
         self.members.iter().map(Member::finish).fold(Ok(()), Result::and)
     }
@@ -159,10 +158,14 @@ fn plan_all<'a, D: CollectiveDriver>(
     }
     overlap::check(&plans)?;
     plans.iter().try_for_each(Member::check_memory)?;
+    members.iter().zip(&mut plans).try_for_each(|(member, plan)| compose(plan, member))?;
     Ok(plans)
 }
 
 /// Puts the calls on the members' streams.
+///
+/// # Errors
+/// Nothing is queued; or all that was has ended, and the group is broken.
 ///
 /// # Safety
 /// Spans that are not tracked outlive what is returned, or its work is waited for.
@@ -177,9 +180,9 @@ unsafe fn enqueue_all<D: CollectiveDriver>(
         match unsafe { member.enqueue(plan) } {
             Ok(part) => queued.parts.push(part),
             Err(error) => {
-                // Others wait for this rank already: without it the call can't go on.
+                // Those before it wait for this rank already: without it the call can't go on.
                 if !queued.parts.is_empty() {
-                    member.abort(&error);
+                    members.iter().for_each(|it| it.abort(&error));
                 }
                 return Err(error);
             }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aether_core::{Error, ErrorKind, Result};
 
@@ -16,6 +17,9 @@ pub struct Directory {
     rank: usize,
     ranks: usize,
 }
+
+/// Tells the drafts of one process apart.
+static DRAFTS: AtomicU64 = AtomicU64::new(0);
 
 impl Directory {
     /// Rank `rank` of `ranks` in this directory, which is made if need be.
@@ -52,7 +56,8 @@ impl Rendezvous for Directory {
         let attempted = "post to a rendezvous";
         // Whole or not at all: written under a name of its own, and linked to the key, which fails if
         // the key is there.
-        let draft = self.path.join(format!(".{key}.{}.{}", self.rank, std::process::id()));
+        let (process, serial) = (std::process::id(), DRAFTS.fetch_add(1, Ordering::Relaxed));
+        let draft = self.path.join(format!(".{key}.{}.{process}.{serial}", self.rank));
         fs::write(&draft, value).map_err(|error| failed(attempted, &draft, error))?;
         let target = self.path.join(key);
         let linked = fs::hard_link(&draft, &target);

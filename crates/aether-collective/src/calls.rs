@@ -1,0 +1,138 @@
+//! The calls of one member: what the operations on its stream stand for.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use aether_core::{Error, ErrorKind, Operation, Result, Step, Stream, Touch};
+use smallvec::SmallVec;
+
+use crate::CollectiveDriver;
+use crate::call::Call;
+
+/// The communicator of one member, and the calls that have not been handed over yet.
+pub(crate) struct Calls<D: CollectiveDriver> {
+    comm: D::Communicator,
+    stream: Stream,
+    pending: Mutex<Pending<D>>,
+    /// The first failure that this member had or was told: a driver need not remember any.
+    failed: OnceLock<Error>,
+}
+
+struct Pending<D: CollectiveDriver> {
+    last: u64,
+    /// In the order of their tokens, which is that of the stream.
+    calls: VecDeque<PendingCall<D>>,
+}
+
+struct PendingCall<D: CollectiveDriver> {
+    token: u64,
+    call: Call<D>,
+    touches: SmallVec<[Touch; 2]>,
+}
+
+impl<D: CollectiveDriver> Calls<D> {
+    pub(crate) fn new(comm: D::Communicator, stream: Stream) -> Self {
+        let pending = Mutex::new(Pending { last: 0, calls: VecDeque::new() });
+        Self { comm, stream, pending, failed: OnceLock::new() }
+    }
+
+    /// Notes a call, and gives the token that its operation carries.
+    pub(crate) fn put(&self, call: Call<D>, touches: SmallVec<[Touch; 2]>) -> u64 {
+        let mut pending = self.pending();
+        pending.last += 1;
+        let token = pending.last;
+        pending.calls.push_back(PendingCall { token, call, touches });
+        token
+    }
+
+    /// The call is over, or was never queued.
+    pub(crate) fn forget(&self, token: u64) {
+        let mut pending = self.pending();
+        // Calls are over in their order, so it is mostly the first, and otherwise the last.
+        if pending.calls.front().is_some_and(|it| it.token == token) {
+            pending.calls.pop_front();
+        } else {
+            pending.calls.retain(|it| it.token != token);
+        }
+    }
+
+    /// The group's first failure.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        D::failure(&self.comm).or_else(|| self.failed.get().cloned())
+    }
+
+    /// Breaks the group because of `why`.
+    pub(crate) fn fail(&self, why: &Error) {
+        let first = self.failed.set(why.clone()).is_ok();
+        if let Err(error) = D::abort(&self.comm, why)
+            && first
+        {
+            tracing::warn!(%error, %why, "the other ranks can't be told of a failure");
+        }
+    }
+
+    /// Tells the driver that no call follows.
+    ///
+    /// # Errors
+    /// The group's failure, if it has failed.
+    pub(crate) fn finish(&self) -> Result<()> {
+        D::finish(&self.comm).and_then(|()| self.failed.get().cloned().map_or(Ok(()), Err))
+    }
+
+    /// The owner lets go of the communicator.
+    pub(crate) fn leaving(&self) {
+        D::leaving(&self.comm, std::thread::panicking());
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending<D>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the driver, and settles the call unless it waits for others.
+    fn step(&self, token: u64, ask: impl FnOnce() -> Result<bool>) -> Result<Step> {
+        let answer = catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|_| {
+            let error = Error::new(ErrorKind::Panicked, "run a collective", "the driver panicked");
+            Err(error.on(self.stream.device()))
+        });
+        if matches!(answer, Ok(false)) {
+            return Ok(Step::Pending);
+        }
+        self.forget(token);
+        // The other ranks make this call too, and can't without this one.
+        answer.map(|_| Step::Issued).inspect_err(|error| self.fail(error))
+    }
+}
+
+// SAFETY: the memory of a call is touched by the driver alone, which promises to do so only "between
+// the call that enqueues and the answer of `issued` that is not `false` — or, for a driver that works
+// on the device's stream, the end of what is on the stream then". That is what `Operation` asks.
+unsafe impl<D: CollectiveDriver> Operation for Calls<D> {
+    fn issue(&self, token: u64) -> Result<Step> {
+        self.step(token, || {
+            let pending = self.pending();
+            let Some(it) = pending.calls.iter().find(|it| it.token == token) else {
+                let reason = "the call is not on record";
+                let error = Error::new(ErrorKind::Backend, "issue a call", reason);
+                return Err(error.on(self.stream.device()));
+            };
+            let backend = self.stream.device().backend();
+            backend.observe(Some(self.stream.native()), &it.touches);
+            // SAFETY: `Member::put` recorded every access of the call before it was issued: memory of
+            // chunks stays until the completion, borrowed memory is kept by who waits for it, and what
+            // conflicts is ordered. The planner checked alignment, sizes and overlap.
+            unsafe { it.call.enqueue(&self.comm, D::comm_stream(&self.stream)) }?;
+            drop(pending);
+            D::issued(&self.comm)
+        })
+    }
+
+    fn advance(&self, token: u64) -> Result<Step> {
+        self.step(token, || D::issued(&self.comm))
+    }
+
+    fn refused(&self, token: u64, error: &Error) {
+        self.forget(token);
+        self.fail(error);
+    }
+}
