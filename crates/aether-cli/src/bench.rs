@@ -3,12 +3,16 @@
 mod bandwidth;
 mod case;
 mod driver;
+mod measure;
+mod movers;
 mod number;
 mod op;
 mod output;
 mod pattern;
+#[cfg(test)]
 mod plain;
 mod sweep;
+mod threads;
 
 use std::io::Write;
 
@@ -22,7 +26,7 @@ use output::{Row, Writer};
 use sweep::sizes;
 
 /// How often the timed operations are repeated; the best round counts.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 /// Times and checks what was asked for, prints a row for each size, and fails if any element was
 /// wrong.

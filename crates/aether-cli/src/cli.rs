@@ -1,10 +1,10 @@
 //! The arguments: what is accepted, what is the default, and what is bad usage.
 
 use std::fmt;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 
-use aether::{DType, ReduceOp};
+use aether::{DType, DeviceId, DeviceKind, ReduceOp};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -54,8 +54,9 @@ pub(crate) struct TrainArgs {
     /// The column that holds the class, by its name in the header.
     #[arg(long, value_name = "NAME")]
     pub(crate) target: Option<String>,
-    /// The devices: a kind and how many of it, such as cpu:4 or cuda:all.
-    #[arg(long, value_name = "KIND:COUNT", default_value_t, value_parser = parse_devices)]
+    /// The devices: a kind and how many of it, such as cpu:4 or cuda:all, or a list of names, such
+    /// as cpu:0,cpu:2.
+    #[arg(long, value_name = "DEVICES", default_value_t, value_parser = parse_devices)]
     pub(crate) devices: DeviceChoice,
     /// How often every training row is used.
     #[arg(long, value_name = "N", default_value_t = TrainArgs::EPOCHS,
@@ -89,34 +90,40 @@ impl Default for TrainArgs {
 }
 
 /// Which devices to use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DeviceChoice {
-    pub(crate) kind: DeviceKind,
-    /// All that there are where it is absent; of the CPU, as many as it runs threads.
-    pub(crate) count: Option<NonZeroUsize>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceChoice {
+    /// All that there are of a kind; of the CPU, as many as it runs threads.
+    All(DeviceKind),
+    /// The first of a kind.
+    First(DeviceKind, NonZeroU32),
+    /// The devices of a list.
+    These(Vec<DeviceId>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceKind {
-    Cpu,
-    Cuda,
+impl DeviceChoice {
+    /// The kinds of the devices.
+    pub(crate) fn kinds(&self) -> Vec<DeviceKind> {
+        match self {
+            Self::All(kind) | Self::First(kind, _) => vec![*kind],
+            Self::These(ids) => ids.iter().map(|it| it.kind).collect(),
+        }
+    }
 }
 
 impl Default for DeviceChoice {
     fn default() -> Self {
-        Self { kind: DeviceKind::Cpu, count: NonZeroUsize::new(4) }
+        Self::First(DeviceKind::CPU, NonZeroU32::MIN.saturating_add(3))
     }
 }
 
 impl fmt::Display for DeviceChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
-            DeviceKind::Cpu => "cpu:",
-            DeviceKind::Cuda => "cuda:",
-        })?;
-        match self.count {
-            Some(count) => write!(f, "{count}"),
-            None => f.write_str("all"),
+        match self {
+            Self::All(kind) => write!(f, "{kind}:all"),
+            Self::First(kind, count) => write!(f, "{kind}:{count}"),
+            Self::These(ids) => {
+                f.write_str(&ids.iter().map(DeviceId::to_string).collect::<Vec<_>>().join(","))
+            }
         }
     }
 }
@@ -250,27 +257,27 @@ impl BenchArgs {
     }
 }
 
+/// One word is a kind and a count; several are the names of devices.
 fn parse_devices(text: &str) -> Result<DeviceChoice, String> {
     let expected = || {
-        format!("expected cpu:COUNT, cuda:COUNT, cpu:all or cuda:all, COUNT 1 to {MOST_MEMBERS}")
+        format!(
+            "expected cpu:COUNT, cuda:COUNT, cpu:all or cuda:all, COUNT 1 to {MOST_MEMBERS}, or a \
+             list of devices such as cpu:0,cpu:2"
+        )
     };
+    let known = |kind: &DeviceKind| [DeviceKind::CPU, DeviceKind::CUDA].contains(kind);
+    if text.contains(',') {
+        let names =
+            text.split(',').map(|it| it.parse().ok().filter(|it: &DeviceId| known(&it.kind)));
+        return names.collect::<Option<_>>().map(DeviceChoice::These).ok_or_else(expected);
+    }
     let (kind, count) = text.split_once(':').ok_or_else(expected)?;
-    let kind = match kind {
-        "cpu" => DeviceKind::Cpu,
-        "cuda" => DeviceKind::Cuda,
-        _ => return Err(expected()),
-    };
-    let count = match count {
-        "all" => None,
-        count => Some(
-            count
-                .parse()
-                .ok()
-                .filter(|it: &NonZeroUsize| it.get() <= MOST_MEMBERS)
-                .ok_or_else(expected)?,
-        ),
-    };
-    Ok(DeviceChoice { kind, count })
+    let kind = kind.parse().ok().filter(known).ok_or_else(expected)?;
+    if count == "all" {
+        return Ok(DeviceChoice::All(kind));
+    }
+    let count = count.parse().ok().filter(|it: &NonZeroU32| it.get() as usize <= MOST_MEMBERS);
+    count.map(|it| DeviceChoice::First(kind, it)).ok_or_else(expected)
 }
 
 fn parse_ranks(text: &str) -> Result<usize, String> {
@@ -330,20 +337,39 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_a_kind_and_a_count() {
-        let count = NonZeroUsize::new;
-        for (text, kind, count) in [
-            ("cpu:4", DeviceKind::Cpu, count(4)),
-            ("cpu:1024", DeviceKind::Cpu, count(1024)),
-            ("cpu:all", DeviceKind::Cpu, None),
-            ("cuda:2", DeviceKind::Cuda, count(2)),
-            ("cuda:all", DeviceKind::Cuda, None),
+    fn devices_are_a_kind_and_a_count_or_a_list_of_names() {
+        let first = |kind, count| DeviceChoice::First(kind, NonZeroU32::new(count).unwrap());
+        let these = |ids: &[(DeviceKind, u32)]| {
+            DeviceChoice::These(ids.iter().map(|it| DeviceId::new(it.0, it.1)).collect())
+        };
+        let (cpu, cuda) = (DeviceKind::CPU, DeviceKind::CUDA);
+        for (text, expected) in [
+            ("cpu:4", first(cpu, 4)),
+            ("cpu:1024", first(cpu, 1024)),
+            ("cpu:all", DeviceChoice::All(cpu)),
+            ("cuda:2", first(cuda, 2)),
+            ("cuda:all", DeviceChoice::All(cuda)),
+            ("cpu:0,cpu:2", these(&[(cpu, 0), (cpu, 2)])),
+            ("cuda:7,cpu:0", these(&[(cuda, 7), (cpu, 0)])),
         ] {
-            let choice = parse_devices(text).unwrap();
-            assert_eq!(choice, DeviceChoice { kind, count });
-            assert_eq!(choice.to_string(), text);
+            assert_eq!(parse_devices(text).unwrap(), expected);
+            assert_eq!(expected.to_string(), text);
         }
-        for text in ["cpu", "cpu:", "cpu:0", "cpu:-1", "cpu:1025", "gpu:1", "cuda:some", "4", ""] {
+        for text in [
+            "cpu",
+            "cpu:",
+            "cpu:0",
+            "cpu:-1",
+            "cpu:1025",
+            "gpu:1",
+            "cuda:some",
+            "4",
+            "",
+            "cpu:0,",
+            "cpu:0,cpu:all",
+            "cpu:0,cuda_host:1",
+            "cpu:0, cpu:1",
+        ] {
             assert!(parse_devices(text).is_err(), "{text:?}");
         }
     }

@@ -5,6 +5,7 @@ mod bench;
 mod cli;
 mod devices;
 mod failure;
+mod group;
 mod model;
 mod progress;
 mod size;

@@ -1,7 +1,9 @@
 //! `aether train`: one network, replicated over several devices, that learns from one table.
 
 mod batch;
+mod choice;
 mod replicas;
+#[cfg(test)]
 mod slices;
 
 use std::io::Write;
@@ -14,8 +16,8 @@ use crate::failure::{Failure, Result};
 use crate::model::{Perceptron, Samples, Schedule, Scratch};
 use crate::progress::Progress;
 use crate::table::{Dataset, Prepared, Table};
-use batch::Batch;
-use replicas::Replicas;
+use batch::{Batch, features};
+use replicas::{OnDevices, Replicas};
 
 /// The data set in data/, so that the program works wherever it is run.
 const DIGITS: &str = include_str!("../../../data/digits.csv");
@@ -32,7 +34,7 @@ pub(crate) fn run(args: &TrainArgs, out: &mut dyn Write) -> Result<()> {
     let model = Perceptron { features: table.features, classes: table.classes.len() };
     let mut rng = Rng::with_seed(args.seed);
     let initial = model.initial(&mut rng);
-    let mut replicas = replicas::start(args.devices, model, &initial)?;
+    let mut replicas = OnDevices::start(&choice::devices(&args.devices)?, model, &initial)?;
 
     writeln!(
         out,
@@ -44,10 +46,10 @@ pub(crate) fn run(args: &TrainArgs, out: &mut dyn Write) -> Result<()> {
     )?;
     writeln!(out, "devices: {}", replicas.devices().join(" "))?;
     let plan = Plan { epochs: args.epochs, batch: args.batch.get().min(data.training.len()) };
-    let trained = fit(&mut *replicas, &data.training, plan, &mut rng)?;
-    let right = correct(&model, &replicas.weights()?, &data.held_out);
+    let trained = fit(&mut replicas, &data.training, plan, &mut rng)?;
+    let right = correct(&model, &replicas.weights()?, &data.held_out)?;
     report(out, &trained, right, data.held_out.len())?;
-    verdict(out, &*replicas)
+    verdict(out, &replicas)
 }
 
 /// How long to train, and in what portions.
@@ -97,13 +99,12 @@ fn fit(replicas: &mut dyn Replicas, data: &Dataset, plan: Plan, rng: &mut Rng) -
     Ok(trained)
 }
 
-fn correct(model: &Perceptron, weights: &[f32], data: &Dataset) -> usize {
+fn correct(model: &Perceptron, weights: &[f32], data: &Dataset) -> Result<usize> {
     let rows: Vec<usize> = (0..data.len()).collect();
     let mut batch = Batch::new(data.features, data.len());
     batch.fill(data, &rows);
-    let samples =
-        Samples { values: batch.values(), stride: batch.stride(), labels: batch.labels() };
-    model.correct(weights, samples, &mut Scratch::default())
+    let samples = Samples { features: &features(&batch.values()?)?, labels: batch.labels() };
+    Ok(model.correct(weights, samples, &mut Scratch::default()))
 }
 
 fn report(out: &mut dyn Write, trained: &Trained, right: usize, of: usize) -> Result<()> {

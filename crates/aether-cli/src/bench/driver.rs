@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use aether::Device;
+
 use super::case::Case;
-use super::plain::Plain;
+use super::threads::Threads;
 use crate::cli::{BenchArgs, DriverName, Mode};
 use crate::failure::{Failure, Result};
 
@@ -55,7 +57,11 @@ impl Outcome {
 /// The ranks that the arguments ask for.
 pub(super) fn open(args: &BenchArgs) -> Result<Box<dyn Driver>> {
     match (args.driver, args.mode) {
-        (DriverName::Host, Mode::Threads) => Ok(Box::new(Plain)),
+        (DriverName::Host, Mode::Threads) => {
+            let ranks = u32::try_from(args.ranks)
+                .map_err(|_| Failure::new(format!("bench: {} ranks are too many", args.ranks)))?;
+            Ok(Box::new(Threads::new(Device::cpus(ranks))))
+        }
         (DriverName::Host, Mode::Processes) => {
             Err(Failure::new("bench: this build has no ranks in processes of their own"))
         }

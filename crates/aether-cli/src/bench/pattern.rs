@@ -122,6 +122,7 @@ fn store(element: &mut [u8], bits: u64) {
 }
 
 /// The bits of every element.
+#[cfg(test)]
 pub(super) fn elements(bytes: &[u8], size: usize) -> impl Iterator<Item = u64> {
     bytes
         .chunks_exact(size)

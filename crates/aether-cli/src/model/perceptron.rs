@@ -19,12 +19,10 @@ pub(crate) struct Perceptron {
 }
 
 /// Samples as a block of a partitioned batch holds them: the sample is the last dimension, so
-/// feature `f` of sample `s` is `values[f * stride + s]`.
+/// feature `f` of sample `s` is `features[f][s]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Samples<'a> {
-    pub(crate) values: &'a [f32],
-    /// The distance of two features of a sample, in elements.
-    pub(crate) stride: usize,
+    pub(crate) features: &'a [&'a [f32]],
     /// The class of every sample: there are as many samples as labels.
     pub(crate) labels: &'a [u32],
 }
@@ -111,8 +109,8 @@ impl Perceptron {
             }
             *bias = sum(errors);
             let weights = &mut weights[unit * self.features..][..self.features];
-            for (feature, weight) in weights.iter_mut().enumerate() {
-                *weight = dot(errors, samples.feature(feature));
+            for (weight, values) in weights.iter_mut().zip(samples.features) {
+                *weight = dot(errors, values);
             }
         }
         loss
@@ -150,8 +148,8 @@ impl Perceptron {
             scratch.hidden.resize(start + count, *bias);
             let hidden = &mut scratch.hidden[start..];
             let weights = &layers.hidden_weights[unit * self.features..][..self.features];
-            for (feature, weight) in weights.iter().enumerate() {
-                add_scaled(hidden, *weight, samples.feature(feature));
+            for (weight, values) in weights.iter().zip(samples.features) {
+                add_scaled(hidden, *weight, values);
             }
             for it in hidden {
                 *it = it.max(0.0);
@@ -192,12 +190,6 @@ impl Perceptron {
             outputs[label] -= scale;
         }
         loss
-    }
-}
-
-impl Samples<'_> {
-    fn feature(&self, feature: usize) -> &[f32] {
-        &self.values[feature * self.stride..][..self.labels.len()]
     }
 }
 

@@ -15,6 +15,11 @@ fn values(count: usize, stride: usize) -> Vec<f32> {
     values
 }
 
+/// Samples `start` to `end` of every feature.
+fn block(values: &[f32], stride: usize, start: usize, end: usize) -> Vec<&[f32]> {
+    (0..MODEL.features).map(|it| &values[it * stride..][start..end]).collect()
+}
+
 fn labels(count: usize) -> Vec<u32> {
     (0..count).map(|it| (it * 3 % 4) as u32).collect()
 }
@@ -31,7 +36,7 @@ fn loss(parameters: &[f64], samples: Samples<'_>) -> f64 {
     let output_weights = HIDDEN * (features + 1);
     let mut sum = 0.0;
     for (sample, label) in samples.labels.iter().enumerate() {
-        let value = |feature: usize| f64::from(samples.values[feature * samples.stride + sample]);
+        let value = |feature: usize| f64::from(samples.features[feature][sample]);
         let hidden = |unit: usize| {
             let weights = &parameters[unit * features..];
             let bias = parameters[HIDDEN * features + unit];
@@ -51,7 +56,7 @@ fn loss(parameters: &[f64], samples: Samples<'_>) -> f64 {
 #[test]
 fn the_gradient_is_that_of_finite_differences() {
     let (values, labels) = (values(20, 32), labels(20));
-    let samples = Samples { values: &values, stride: 32, labels: &labels };
+    let samples = Samples { features: &block(&values, 32, 0, 20), labels: &labels };
     let parameters = MODEL.initial(&mut Rng::with_seed(5));
     let (sum, gradient) = gradient(&parameters, samples, 0.5);
     let exact: Vec<f64> = parameters.iter().map(|it| f64::from(*it)).collect();
@@ -72,16 +77,15 @@ fn the_gradient_is_that_of_finite_differences() {
 fn uneven_blocks_sum_to_the_gradient_of_the_batch() {
     let (values, labels) = (values(20, 20), labels(20));
     let parameters = MODEL.initial(&mut Rng::with_seed(6));
-    let block = |start: usize, end: usize| Samples {
-        values: &values[start..],
-        stride: 20,
-        labels: &labels[start..end],
+    let of_block = |start: usize, end: usize| {
+        let features = &block(&values, 20, start, end);
+        gradient(&parameters, Samples { features, labels: &labels[start..end] }, 0.05)
     };
-    let (whole_loss, whole) = gradient(&parameters, block(0, 20), 0.05);
+    let (whole_loss, whole) = of_block(0, 20);
     let mut sum = vec![0.0; MODEL.parameters()];
     let mut sum_loss = 0.0;
     for (start, end) in [(0, 13), (13, 19), (19, 20), (20, 20)] {
-        let (loss, part) = gradient(&parameters, block(start, end), 0.05);
+        let (loss, part) = of_block(start, end);
         sum_loss += loss;
         sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
     }
@@ -93,8 +97,8 @@ fn uneven_blocks_sum_to_the_gradient_of_the_batch() {
 #[test]
 fn no_samples_have_a_gradient_of_0_and_no_loss() {
     let parameters = MODEL.initial(&mut Rng::with_seed(7));
-    let (loss, gradient) =
-        gradient(&parameters, Samples { values: &[], stride: 0, labels: &[] }, 1.0);
+    let samples = Samples { features: &block(&[], 0, 0, 0), labels: &[] };
+    let (loss, gradient) = gradient(&parameters, samples, 1.0);
     assert_eq!(loss, 0.0);
     assert!(gradient.iter().all(|it| it.to_bits() == 0));
 }
@@ -102,7 +106,7 @@ fn no_samples_have_a_gradient_of_0_and_no_loss() {
 #[test]
 fn outputs_of_any_size_give_a_finite_loss() {
     let (values, labels) = (values(20, 20), labels(20));
-    let samples = Samples { values: &values, stride: 20, labels: &labels };
+    let samples = Samples { features: &block(&values, 20, 0, 20), labels: &labels };
     let mut parameters = MODEL.initial(&mut Rng::with_seed(8));
     parameters.iter_mut().for_each(|it| *it *= 1e3);
     let (loss, gradient) = gradient(&parameters, samples, 0.05);
@@ -117,7 +121,7 @@ fn correct_counts_the_samples_whose_class_has_the_largest_output() {
     let last = parameters.len();
     parameters[last - 2] = 1.0;
     let (values, labels) = (values(21, 32), labels(21));
-    let samples = Samples { values: &values, stride: 32, labels: &labels };
+    let samples = Samples { features: &block(&values, 32, 0, 21), labels: &labels };
     let expected = labels.iter().filter(|it| **it == 2).count();
     assert_eq!(MODEL.correct(&parameters, samples, &mut Scratch::default()), expected);
     assert!(expected > 0 && expected < 21);

@@ -1,5 +1,8 @@
 //! Batches: rows of the table, turned so that the sample is the last dimension.
 
+use aether::View;
+
+use crate::failure::Result;
 use crate::table::Dataset;
 
 /// Up to a fixed number of samples: feature `f` of sample `s` is `values[f * stride + s]`.
@@ -28,18 +31,20 @@ impl Batch {
         }
     }
 
-    /// All features; beyond the samples of each lies what earlier samples left.
-    pub(crate) fn values(&self) -> &[f32] {
-        &self.values
-    }
-
-    /// The distance of two features of a sample, in elements.
-    pub(crate) fn stride(&self) -> usize {
-        self.stride
+    /// Features by samples; the strides leave out what earlier, larger batches left.
+    pub(crate) fn values(&self) -> Result<View<'_, f32, 2>> {
+        let features = self.values.len().checked_div(self.stride).unwrap_or(0);
+        Ok(View::strided(&self.values, [features, self.labels.len()], [self.stride, 1])?)
     }
 
     /// The class of every sample, which also says how many samples there are.
     pub(crate) fn labels(&self) -> &[u32] {
         &self.labels
     }
+}
+
+/// The samples of every feature in a view of a batch, or of a block of it.
+pub(crate) fn features<'a>(values: &View<'a, f32, 2>) -> Result<Vec<&'a [f32]>> {
+    let [features, _] = values.shape();
+    Ok((0..features).map(|it| values.lane([it, 0])).collect::<aether::Result<_>>()?)
 }

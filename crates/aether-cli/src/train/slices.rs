@@ -1,6 +1,7 @@
-//! Replicas in plain memory, one rank after the other: the arithmetic without the devices.
+//! Replicas in plain memory, one rank after the other: the arithmetic without the devices, which
+//! tests compare the devices with.
 
-use super::batch::Batch;
+use super::batch::{Batch, features};
 use super::replicas::Replicas;
 use crate::failure::Result;
 use crate::model::{Perceptron, Samples, Scratch, momentum_step};
@@ -52,11 +53,9 @@ impl Replicas for SliceReplicas {
         for (index, rank) in self.ranks.iter_mut().enumerate() {
             let start = (index * pitch).min(count);
             let end = (start + pitch).min(count);
-            let samples = Samples {
-                values: &batch.values()[start..],
-                stride: batch.stride(),
-                labels: &batch.labels()[start..end],
-            };
+            let whole = features(&batch.values()?)?;
+            let block: Vec<&[f32]> = whole.iter().map(|it| &it[start..end]).collect();
+            let samples = Samples { features: &block, labels: &batch.labels()[start..end] };
             let scratch = &mut self.scratch;
             loss += self.model.gradient(&rank.weights, samples, scale, scratch, &mut rank.gradient);
             for (sum, it) in self.sum.iter_mut().zip(&rank.gradient) {

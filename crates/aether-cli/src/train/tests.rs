@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+use aether::Device;
+
 use super::slices::SliceReplicas;
 use super::*;
 
@@ -12,15 +14,15 @@ fn digits(seed: u64) -> (Perceptron, Prepared) {
 }
 
 /// The weights after training on so many devices, and how many held-out rows they get right.
-fn trained(devices: usize, epochs: u32, batch: usize, seed: u64) -> (Vec<f32>, usize) {
+fn trained(devices: u32, epochs: u32, batch: usize, seed: u64) -> (Vec<f32>, usize) {
     let (model, data) = digits(seed);
     let mut rng = Rng::with_seed(seed);
     let initial = model.initial(&mut rng);
-    let mut replicas = SliceReplicas::new(devices, model, &initial);
+    let mut replicas = OnDevices::start(&Device::cpus(devices), model, &initial).unwrap();
     fit(&mut replicas, &data.training, Plan { epochs, batch }, &mut rng).unwrap();
     assert_eq!(replicas.differing().unwrap(), [0; 0]);
     let weights = replicas.weights().unwrap();
-    let right = correct(&model, &weights, &data.held_out);
+    let right = correct(&model, &weights, &data.held_out).unwrap();
     (weights, right)
 }
 
@@ -56,6 +58,49 @@ fn one_device_and_several_agree_after_an_epoch() {
 }
 
 #[test]
+fn devices_do_what_plain_memory_does() {
+    let (model, data) = digits(2);
+    // Blocks that are full, short and empty.
+    for (devices, batch) in [(1, 128), (4, 128), (4, 100), (9, 50)] {
+        let mut rng = Rng::with_seed(2);
+        let initial = model.initial(&mut rng);
+        let mut plain = SliceReplicas::new(devices, model, &initial);
+        let devices = Device::cpus(devices as u32);
+        let mut replicas = OnDevices::start(&devices, model, &initial).unwrap();
+        let plan = Plan { epochs: 1, batch };
+        let [expected, trained] = [&mut plain as &mut dyn Replicas, &mut replicas]
+            .map(|it| fit(it, &data.training, plan, &mut rng.clone()).unwrap());
+        assert_eq!(trained.loss, expected.loss);
+        assert_eq!(replicas.weights().unwrap(), plain.weights().unwrap(), "{devices:?}");
+    }
+}
+
+#[test]
+fn replicas_stay_with_their_devices_in_the_order_of_the_group() {
+    let (model, data) = digits(2);
+    let initial = model.initial(&mut Rng::with_seed(2));
+    let devices = [6, 1, 3].map(Device::cpu);
+    let mut replicas = OnDevices::start(&devices, model, &initial).unwrap();
+    assert_eq!(replicas.devices(), ["cpu:1", "cpu:3", "cpu:6"]);
+    let mut batch = Batch::new(model.features, 50);
+    batch.fill(&data.training, &(0..50).collect::<Vec<_>>());
+    replicas.train(&batch, 0.1).unwrap();
+    assert_ne!(replicas.weights().unwrap(), initial);
+    replicas.weights.chunk_mut(1).unwrap().slice_mut::<u8>().unwrap()[77] ^= 1;
+    assert_eq!(replicas.differing().unwrap(), [1]);
+    let failure = verdict(&mut Vec::new(), &replicas).unwrap_err();
+    assert_eq!(failure.to_string(), "train: replicas differ: cpu:3");
+}
+
+#[test]
+fn a_device_that_stands_twice_in_the_list_is_refused() {
+    let (model, _) = digits(2);
+    let devices = [Device::cpu(2), Device::cpu(2)];
+    let refused = OnDevices::start(&devices, model, &vec![0.0; model.parameters()]).err().unwrap();
+    assert!(refused.to_string().contains("cpu:2"), "{refused}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_bits_and_another_seed_others() {
     let bits =
         |seed| trained(3, 1, BATCH, seed).0.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
@@ -78,13 +123,13 @@ fn a_step_follows_the_gradient_of_the_mean_loss_of_the_whole_batch() {
     let mut batch = Batch::new(model.features, 64);
     // Blocks of 32, 8 and no samples.
     batch.fill(&data.training, &(100..140).collect::<Vec<_>>());
-    let samples =
-        Samples { values: batch.values(), stride: batch.stride(), labels: batch.labels() };
+    let values = batch.values().unwrap();
+    let samples = Samples { features: &features(&values).unwrap(), labels: batch.labels() };
     let mut gradient = vec![0.0; initial.len()];
     let scratch = &mut Scratch::default();
     let expected_loss = model.gradient(&initial, samples, 1.0 / 40.0, scratch, &mut gradient);
 
-    let mut replicas = SliceReplicas::new(3, model, &initial);
+    let mut replicas = OnDevices::start(&Device::cpus(3), model, &initial).unwrap();
     let loss = replicas.train(&batch, 0.5).unwrap();
     assert!((loss - expected_loss).abs() < 1e-4);
     let stepped = replicas.weights().unwrap();
