@@ -203,7 +203,9 @@ fn check(dst: &SpanMut<'_>, src: &Span<'_>, at_least: Link) -> Result<()> {
 
 fn check_rows(dst: &SpanMut<'_>, src: &Span<'_>, rows: Rows) -> Result<()> {
     let refuse = |kind, reason: &str| {
+        let pair = format!("{} to {}", device_of(src), device_of(&dst.as_span()));
         Err(Error::new(kind, "copy rows", format!("{reason} ({rows:?})"))
+            .on(pair)
             .of_bytes(src.bytes() as u64))
     };
     if rows.count == 0 || rows.bytes == 0 {
@@ -281,9 +283,14 @@ fn enqueue_fill<T: Element>(mut dst: SpanMut<'_>, value: T, stream: &Stream) -> 
     let width = size_of::<T>();
     if !span.bytes().is_multiple_of(width) {
         let reason = format!("{} bytes are not whole elements of {}", span.bytes(), T::DTYPE);
-        return Err(Error::new(ErrorKind::PartialElement, "fill", reason).on(device_of(&span)));
+        return Err(Error::new(ErrorKind::PartialElement, "fill", reason)
+            .on(device_of(&span))
+            .of_bytes(span.bytes() as u64));
     }
-    crate::chunk::check_aligned(span.address(), T::DTYPE, "fill")?;
+    if span.bytes() > 0 {
+        crate::chunk::check_aligned(span.address(), T::DTYPE, "fill")
+            .map_err(|error| error.on(device_of(&span)).of_bytes(span.bytes() as u64))?;
+    }
     let mut pattern = [0; 8];
     let bytes = std::slice::from_ref(&value).span()?.address().as_ptr().cast_const();
     for (at, byte) in pattern.iter_mut().enumerate().take(width) {

@@ -206,9 +206,11 @@ impl Queue {
         let (mut all_ended, mut all_ordered) = (true, true);
         for need in needs.iter_mut() {
             let (on, ticket) = (&need.on.queue, need.on.ticket);
-            // A failure is noted before the operation counts as issued, or as ended: so it is looked
-            // for last.
-            let (issued, ended) = (on.is_issued(ticket), on.is_done(ticket));
+            // What has ended was issued, so the end is looked for first: one that came between the
+            // looks would pass for ordered, and the backend would not be told. A failure is noted
+            // before either, so it is looked for last.
+            let ended = on.is_done(ticket);
+            let issued = on.is_issued(ticket);
             if let Some(failure) = on.failures.of(ticket)
                 && (failure.unproved || need.reads && ended)
             {

@@ -32,8 +32,7 @@ fn two_accesses_are_ordered_exactly_if_they_overlap_and_one_writes() {
     let device = Device::cpu(0);
     let ranges = [(0..64, 32..96), (0..64, 63..64), (0..64, 0..64), (8..16, 0..64)];
     let apart = [(0..64, 64..128), (64..128, 0..64), (0..1, 1..2)];
-    let all =
-        ranges.into_iter().map(|it| (it, true)).chain(apart.into_iter().map(|it| (it, false)));
+    let all = ranges.into_iter().map(|it| (it, true)).chain(apart.map(|it| (it, false)));
     for ((one, two), overlap) in all {
         for (first_writes, second_writes) in
             [(false, false), (false, true), (true, false), (true, true)]

@@ -112,7 +112,7 @@ fn run(seed: u64, steps: usize, may_fail: bool, devices: &[Device], on: &[Device
     program.check(seed);
 }
 
-const SEEDS: u64 = if cfg!(miri) { 2 } else { 60 };
+const SEEDS: u64 = if cfg!(miri) { 2 } else { 24 };
 const STEPS: usize = if cfg!(miri) { 12 } else { 80 };
 
 #[test]
@@ -156,7 +156,7 @@ impl Program {
     /// Chunks of the host can't be filled on a stream of the device: they are copied to and from.
     fn copies_only_step(&mut self) {
         let target = self.random.below(CHUNKS);
-        if target % 2 == 0 && self.random.below(3) == 0 {
+        if target.is_multiple_of(2) && self.random.below(3) == 0 {
             let range = self.range();
             let value = self.random.below(256) as u8;
             let stream = self.streams[self.random.below(STREAMS)].clone();

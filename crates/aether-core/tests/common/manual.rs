@@ -27,7 +27,7 @@ pub(crate) struct Manual {
 
 struct State {
     random: Random,
-    live: BTreeMap<usize, Layout>,
+    live: BTreeMap<usize, (Address, Layout)>,
     streams: BTreeMap<u64, Native>,
     opened: u64,
     complaints: Vec<String>,
@@ -179,10 +179,9 @@ impl Manual {
     /// Frees what aether leaks on purpose, so that only what it leaks by mistake is found.
     pub(crate) fn free_leaked(&self) {
         let mut state = self.state();
-        for (address, layout) in std::mem::take(&mut state.live) {
-            let pointer = std::ptr::with_exposed_provenance_mut::<u8>(address);
+        for (address, layout) in std::mem::take(&mut state.live).into_values() {
             // SAFETY: the allocation is one of ours and nobody frees it any more: the test is over.
-            unsafe { dealloc(pointer, layout) };
+            unsafe { dealloc(address.as_ptr(), layout) };
         }
     }
 
@@ -244,8 +243,9 @@ unsafe impl Backend for Manual {
         // SAFETY: "never zero".
         let pointer = unsafe { alloc_zeroed(layout) };
         assert!(!pointer.is_null());
-        self.state().live.insert(pointer.expose_provenance(), layout);
-        Ok(Address::from_ptr(pointer))
+        let address = Address::from_ptr(pointer);
+        self.state().live.insert(address.addr(), (address, layout));
+        Ok(address)
     }
 
     unsafe fn free(&self, _: DeviceId, address: Address, layout: Layout) {
@@ -254,7 +254,7 @@ unsafe impl Backend for Manual {
         if state.streams.values().any(|it| it.commands.iter().any(|it| it.touches(&range))) {
             state.complaints.push(format!("{address:?} is freed while work touches it"));
         }
-        if state.live.remove(&address.addr()) != Some(layout) {
+        if state.live.remove(&address.addr()).map(|it| it.1) != Some(layout) {
             state.complaints.push(format!("{address:?} is freed, and was not allocated so"));
             return;
         }

@@ -116,7 +116,7 @@ pub(crate) fn bytes(count: usize, salt: u8) -> Vec<u8> {
 
 /// Looks a few times, so that whatever can happen has happened.
 pub(crate) fn look_hard() {
-    for _ in 0..20 {
+    for _ in 0..if cfg!(miri) { 4 } else { 20 } {
         progress::look();
         std::thread::yield_now();
     }
