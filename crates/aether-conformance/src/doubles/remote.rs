@@ -295,10 +295,17 @@ unsafe impl Backend for Remote {
     unsafe fn fill(&self, _stream: NativeStream, dst: Region, pattern: &[u8]) -> Result<()> {
         self.copy_fails("fill", dst)?;
         let to = self.resolve("fill", dst)?;
-        for (at, &byte) in (0..dst.bytes).zip(pattern.iter().cycle()) {
-            // SAFETY: `at` is below the region's size, and `resolve` gave the memory behind it, which
-            // the caller promises to be touched by nobody else.
-            unsafe { to.wrapping_add(at).write(byte) };
+        // Doubles what is filled already, beginning with one pattern.
+        let mut filled = pattern.len().min(dst.bytes);
+        // SAFETY: `resolve` gave the memory behind the region, which is not shorter than `filled`, and
+        // the caller promises that nobody else touches it; the pattern is elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(pattern.as_ptr(), to, filled) };
+        while filled < dst.bytes && filled > 0 {
+            let more = filled.min(dst.bytes - filled);
+            // SAFETY: as above: `filled + more` is at most the region's size, and the first `more`
+            // bytes lie before the next.
+            unsafe { std::ptr::copy_nonoverlapping(to, to.wrapping_add(filled), more) };
+            filled += more;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use aether_core::{
     Address, Backend, Device, DeviceId, Error, ErrorKind, Link, MemoryInfo, NativeStream, Ordered,
@@ -40,6 +41,8 @@ struct State {
     last_stream: u64,
     random: u64,
     held: bool,
+    /// How long a worker waits before each command.
+    delay: Duration,
     broken: Option<Error>,
     over: bool,
 }
@@ -86,6 +89,11 @@ impl Scrambled {
     /// The device `id` of the inner backend, made asynchronous.
     pub fn device(self: &Arc<Self>, id: DeviceId) -> Device {
         Device::new(id, self.clone())
+    }
+
+    /// Waits so long before each command from now on, so that whoever doesn't wait for it is early.
+    pub fn slow_down(&self, delay: Duration) {
+        self.shared.lock().delay = delay;
     }
 
     /// Runs nothing until [`Scrambled::release`]; what is running has ended when this returns.
@@ -182,8 +190,11 @@ impl Shared {
                 state = self.sleep(state);
                 continue;
             };
-            let idle = state.next_random() % 64;
+            let (idle, delay) = (state.next_random() % 64, state.delay);
             drop(state);
+            if !delay.is_zero() {
+                std::thread::sleep(delay);
+            }
             // Delays of different lengths, so that streams overtake each other.
             (0..idle).for_each(|_| std::hint::spin_loop());
             if idle.is_multiple_of(16) {
