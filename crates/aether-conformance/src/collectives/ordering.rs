@@ -1,0 +1,235 @@
+//! Collectives among other work on the same memory.
+
+use std::sync::Arc;
+
+use aether_collective::{ReduceOp, Request};
+use aether_core::{DType, Device, Stream, copy_async};
+
+use super::bench::{Bench, Step, Stop, expect, outcomes};
+use super::buffer::{Buffer, numbers};
+use super::calls::same;
+use super::reference;
+use crate::checked::Checked;
+
+super::theme! {
+    "ordering":
+    copies_on_other_streams_are_ordered,
+    two_groups_on_the_same_memory_are_ordered,
+    calls_of_one_member_go_in_order,
+    the_host_waits_for_a_collective,
+    memory_that_is_dropped_in_flight_stays,
+    work_that_nobody_waits_for_goes_on,
+}
+
+const TYPE: DType = DType::F32;
+const RANKS: usize = 2;
+const COUNT: usize = 500;
+
+/// Runs a part on watched devices, and asks the detector for its verdict.
+fn watched(bench: &Bench<'_>, part: impl Fn(&[Device]) -> Step) -> Step {
+    bench.needs(TYPE, ReduceOp::Sum)?;
+    let Some((checked, mut devices)) = bench.subject.watched(RANKS) else {
+        return Err(Stop::Skipped("the fixture has no devices that a detector watches".to_owned()));
+    };
+    devices.sort_by_key(Device::id);
+    part(&devices)?;
+    verdict(&checked)
+}
+
+fn verdict(checked: &Arc<Checked>) -> Step {
+    checked.verdict().map_err(|it| Stop::failed(it.to_string()))
+}
+
+fn each(devices: &[Device], salt: u64) -> Step<Vec<Buffer>> {
+    let made = devices.iter().enumerate();
+    made.map(|(rank, it)| Buffer::new(it, TYPE, &numbers(TYPE, COUNT, rank, salt), 0)).collect()
+}
+
+/// The sum of what `each` makes.
+fn sum(salt: u64) -> Vec<u8> {
+    let sources: Vec<_> = (0..RANKS).map(|rank| numbers(TYPE, COUNT, rank, salt)).collect();
+    reference::reduce(TYPE, ReduceOp::Sum, &sources)
+}
+
+/// A source is filled on one stream, reduced, and filled again; the result is copied on another.
+fn copies_on_other_streams_are_ordered(bench: &Bench<'_>) -> Step {
+    watched(bench, |devices| {
+        let mut members = bench.members(devices, &bench.config())?;
+        let (first, second) = (each(devices, 42)?, each(devices, 43)?);
+        let (mut src, mut dst, mut out) =
+            (each(devices, 44)?, each(devices, 45)?, each(devices, 46)?);
+        let mut works = Vec::new();
+        let mut copies = Vec::new();
+        let streams = devices.iter().map(Stream::new).collect::<aether_core::Result<Vec<_>>>()?;
+        let others = devices.iter().map(Stream::new).collect::<aether_core::Result<Vec<_>>>()?;
+        for rank in 0..RANKS {
+            copies.push(copy_async(
+                &mut src[rank].span_mut()?,
+                &first[rank].span()?,
+                &streams[rank],
+            )?);
+        }
+        for rank in 0..RANKS {
+            let (src, dst) = (Some(src[rank].span()?), dst[rank].span_mut()?);
+            let request = Request::AllReduce { src, dst, op: ReduceOp::Sum };
+            works.push(members[rank].submit(vec![request]));
+        }
+        for rank in 0..RANKS {
+            copies.push(copy_async(
+                &mut out[rank].span_mut()?,
+                &dst[rank].span()?,
+                &streams[rank],
+            )?);
+            copies.push(copy_async(
+                &mut src[rank].span_mut()?,
+                &second[rank].span()?,
+                &others[rank],
+            )?);
+            copies.push(copy_async(
+                &mut dst[rank].span_mut()?,
+                &second[rank].span()?,
+                &others[rank],
+            )?);
+        }
+        for outcome in outcomes(&works, bench.patience())? {
+            outcome?;
+        }
+        for copy in copies {
+            expect(copy.wait_timeout(bench.patience())?, || "a copy hangs".to_owned())?;
+        }
+        for rank in 0..RANKS {
+            same(TYPE, &out[rank].read()?, &sum(42)).map_err(|it| it.during("the result"))?;
+            same(TYPE, &src[rank].read()?, &numbers(TYPE, COUNT, rank, 43))
+                .map_err(|it| it.during("the source, overwritten"))?;
+            same(TYPE, &dst[rank].read()?, &numbers(TYPE, COUNT, rank, 43))
+                .map_err(|it| it.during("the destination, overwritten"))?;
+        }
+        Ok(())
+    })
+}
+
+/// What one group writes, another reads and then writes.
+fn two_groups_on_the_same_memory_are_ordered(bench: &Bench<'_>) -> Step {
+    watched(bench, |devices| {
+        let mut one = bench.members(devices, &bench.config())?;
+        let mut two = bench.members(devices, &bench.config())?;
+        let (src, mut middle, mut dst) =
+            (each(devices, 47)?, each(devices, 48)?, each(devices, 49)?);
+        let mut works = Vec::new();
+        for rank in 0..RANKS {
+            let request = Request::AllReduce {
+                src: Some(src[rank].span()?),
+                dst: middle[rank].span_mut()?,
+                op: ReduceOp::Sum,
+            };
+            works.push(one[rank].submit(vec![request]));
+            let request = Request::AllReduce {
+                src: Some(middle[rank].span()?),
+                dst: dst[rank].span_mut()?,
+                op: ReduceOp::Max,
+            };
+            works.push(two[rank].submit(vec![request]));
+            let dst = middle[rank].span_mut()?;
+            works.push(one[rank].submit(vec![Request::Broadcast { src: None, dst, root: 0 }]));
+        }
+        for outcome in outcomes(&works, bench.patience())? {
+            outcome?;
+        }
+        for buffer in dst.iter().chain(&middle) {
+            same(TYPE, &buffer.read()?, &sum(47))?;
+        }
+        Ok(())
+    })
+}
+
+fn calls_of_one_member_go_in_order(bench: &Bench<'_>) -> Step {
+    bench.needs(TYPE, ReduceOp::Sum)?;
+    let devices = bench.devices(RANKS)?;
+    let mut members = bench.members(&devices, &bench.config())?;
+    let mut buffers = each(&devices, 50)?;
+    let mut works = Vec::new();
+    // Doubled at each call: what went out of order would be another number.
+    let calls = 12;
+    for rank in (0..RANKS).rev() {
+        for _ in 0..calls {
+            let dst = buffers[rank].span_mut()?;
+            let request = Request::AllReduce { src: None, dst, op: ReduceOp::Sum };
+            works.push(members[rank].submit(vec![request]));
+        }
+    }
+    for outcome in outcomes(&works, bench.patience())?.into_iter().rev() {
+        outcome?;
+    }
+    let mut wanted = sum(50);
+    for _ in 1..calls {
+        wanted = reference::reduce(TYPE, ReduceOp::Sum, &[wanted.clone(), wanted.clone()]);
+    }
+    buffers.iter().try_for_each(|it| same(TYPE, &it.read()?, &wanted))
+}
+
+/// A read of the destination, without a word to the work, comes after the collective.
+fn the_host_waits_for_a_collective(bench: &Bench<'_>) -> Step {
+    bench.needs(TYPE, ReduceOp::Sum)?;
+    let devices = bench.devices(RANKS)?;
+    let mut members = bench.members(&devices, &bench.config())?;
+    let mut buffers = each(&devices, 51)?;
+    let mut works = Vec::new();
+    for (rank, (member, buffer)) in members.iter_mut().zip(&mut buffers).enumerate() {
+        let dst = buffer.span_mut()?;
+        let work = member.submit(vec![Request::AllReduce { src: None, dst, op: ReduceOp::Sum }])?;
+        if rank == 0 {
+            let what = "a collective to which only rank 0 has come";
+            super::messages::stays_pending(&work, what)?;
+        }
+        works.push(work);
+    }
+    buffers.iter().try_for_each(|it| same(TYPE, &it.read()?, &sum(51)))?;
+    expect(works.iter().all(aether_collective::Work::is_done), || {
+        "memory was read before the work on it had ended".to_owned()
+    })
+}
+
+fn memory_that_is_dropped_in_flight_stays(bench: &Bench<'_>) -> Step {
+    bench.needs(TYPE, ReduceOp::Sum)?;
+    let devices = bench.devices(RANKS)?;
+    let mut members = bench.members(&devices, &bench.config())?;
+    let (mut src, mut dst) = (each(&devices, 52)?, each(&devices, 53)?);
+    let mut submit = |rank: usize, src: &[Buffer], dst: &mut [Buffer]| -> Step<_> {
+        let (src, dst) = (Some(src[rank].span()?), dst[rank].span_mut()?);
+        Ok(members[rank].submit(vec![Request::AllReduce { src, dst, op: ReduceOp::Sum }]))
+    };
+    let first = submit(0, &src, &mut dst)?;
+    // Rank 0's source goes before rank 1 comes and reads it, and so does the handle of the work.
+    drop(src.remove(0));
+    drop(first);
+    src.insert(0, Buffer::garbage(&devices[0], TYPE, COUNT, 0)?);
+    let second = submit(1, &src, &mut dst)?;
+    for outcome in outcomes(&[second], bench.patience())? {
+        outcome?;
+    }
+    dst.iter().try_for_each(|it| same(TYPE, &it.read()?, &sum(52)))
+}
+
+fn work_that_nobody_waits_for_goes_on(bench: &Bench<'_>) -> Step {
+    bench.needs(TYPE, ReduceOp::Sum)?;
+    let devices = bench.devices(RANKS)?;
+    let mut members = bench.members(&devices, &bench.config())?;
+    let mut buffers = each(&devices, 54)?;
+    let mut works = Vec::new();
+    for (member, buffer) in members.iter_mut().zip(&mut buffers) {
+        let dst = buffer.span_mut()?;
+        works.push(member.submit(vec![Request::AllReduce {
+            src: None,
+            dst,
+            op: ReduceOp::Sum,
+        }])?);
+    }
+    // Only looked at from the side: nothing is run to find out.
+    let since = std::time::Instant::now();
+    let ended = || works.iter().flat_map(|it| it.completions()).all(|it| it.has_ended());
+    while !ended() {
+        expect(since.elapsed() < bench.patience(), || "nobody runs the work".to_owned())?;
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    buffers.iter().try_for_each(|it| same(TYPE, &it.read()?, &sum(54)))
+}
