@@ -58,7 +58,13 @@ pub fn padded_block_samples(samples: usize, spec: PartitionSpec) -> Result<usize
     if parts == 0 || pad_to == 0 {
         return Err(degenerate(samples, spec));
     }
-    samples.div_ceil(parts).checked_next_multiple_of(pad_to).ok_or_else(|| overflow(samples, spec))
+    let least = samples.div_ceil(parts);
+    // The usual paddings are powers of two, and a division costs more than the rest of the call.
+    let padded = match pad_to.is_power_of_two() {
+        true => least.checked_add(pad_to - 1).map(|it| it & !(pad_to - 1)),
+        false => least.checked_next_multiple_of(pad_to),
+    };
+    padded.ok_or_else(|| overflow(samples, spec))
 }
 
 /// Block `rank` of the view's samples, which are its last dimension. It neither allocates nor copies;

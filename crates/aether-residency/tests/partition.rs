@@ -62,8 +62,11 @@ fn bad_partitions_are_refused_by_kind() {
     assert_eq!(kind(PartitionSpec::new(2), 2), ErrorKind::OutOfBounds);
     assert_eq!(kind(PartitionSpec::new(2), usize::MAX), ErrorKind::OutOfBounds);
     assert_eq!(kind(PartitionSpec::new(1).pad_to(usize::MAX), 1), ErrorKind::OutOfBounds);
-    let overflow = padded_block_samples(usize::MAX, PartitionSpec::new(1));
-    assert_eq!(overflow.unwrap_err().kind(), ErrorKind::Overflow);
+    for pad_to in [32, 7] {
+        let spec = PartitionSpec::new(1).pad_to(pad_to);
+        let overflow = padded_block_samples(usize::MAX, spec);
+        assert_eq!(overflow.unwrap_err().kind(), ErrorKind::Overflow);
+    }
     let point = View::new(&samples, []).unwrap();
     let error = partition_view(&point, PartitionSpec::new(1), 0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
