@@ -131,6 +131,10 @@ unsafe impl<D: CollectiveDriver> Operation for Calls<D> {
         self.step(token, || D::issued(&self.comm))
     }
 
+    fn works_on_host(&self) -> bool {
+        !D::capabilities().on_stream
+    }
+
     fn refused(&self, token: u64, error: &Error) {
         self.forget(token);
         self.fail(error);

@@ -97,6 +97,9 @@ impl fmt::Display for CommunicationId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
+    /// It works on the stream that it is given, in the order of that stream; otherwise on the CPU, and
+    /// aether calls it only when what a call depends on has ended.
+    pub on_stream: bool,
     /// It has a barrier of its own.
     pub barrier: bool,
     /// It has gather, scatter and reduce of its own.

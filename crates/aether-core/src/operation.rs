@@ -26,6 +26,13 @@ pub unsafe trait Operation: Send + Sync {
     /// The call has failed. Nobody touches its memory any more.
     fn advance(&self, token: u64) -> Result<Step>;
 
+    /// Whether the CPU touches the memory, rather than the device in the order of its stream. What the
+    /// call depends on, and what is before it on the stream, has then ended when it begins; otherwise
+    /// it may only be ordered by the device.
+    fn works_on_host(&self) -> bool {
+        true
+    }
+
     /// The call failed with this error before it began, because what it reads was never written, or
     /// because it couldn't be ordered. It is neither issued nor advanced any more.
     fn refused(&self, token: u64, error: &Error);

@@ -160,8 +160,12 @@ impl Queue {
         }
         loop {
             moved |= self.retire(&mut lists, &mut over);
+            let before_ended = lists.issued.is_empty();
             let Some(front) = lists.waiting.front_mut() else { break };
             let long = self.takes_long(&front.task);
+            if !before_ended && front.task.works_on_host() {
+                break;
+            }
             if only_begin && (front.begun || long) || !front.begun && !self.order(front) {
                 break;
             }
@@ -197,7 +201,7 @@ impl Queue {
     /// is to be refused waits for all ends: its own end implies them, because later accesses to the
     /// same memory are ordered behind it alone.
     fn order(&self, front: &mut Waiting) -> bool {
-        let Waiting { needs, refusal, .. } = front;
+        let Waiting { needs, refusal, task, .. } = front;
         // The first reason stays; one doubt about an end is enough.
         let mut refuse = |failure: Failure| {
             let unproved = failure.unproved;
@@ -224,7 +228,8 @@ impl Queue {
             all_ended &= ended;
             all_ordered &= ended || need.ordered == Some(Ordered::ByDevice);
         }
-        let ready = if refusal.is_some() { all_ended } else { all_ordered };
+        let need_ends = refusal.is_some() || task.works_on_host();
+        let ready = if need_ends { all_ended } else { all_ordered };
         if ready {
             let foreign = |it: &&Dependency| !it.on.device().shares_backend(&self.device);
             needs.iter().filter(foreign).for_each(|it| it.on.acquire());

@@ -16,6 +16,13 @@ pub(crate) enum Task {
     Fill { dst: Region, pattern: [u8; 8], width: u8 },
 }
 
+impl Task {
+    /// Whether what it depends on has to have ended, rather than only to be ordered by the device.
+    pub(crate) fn works_on_host(&self) -> bool {
+        matches!(self, Self::Call { operation, .. } if operation.works_on_host())
+    }
+}
+
 /// Work that must have ended before an operation is issued.
 pub(crate) struct Dependency {
     pub(crate) on: Completion,

@@ -125,6 +125,10 @@ unsafe impl Operation for Mark {
         Ok(Step::Issued)
     }
 
+    fn works_on_host(&self) -> bool {
+        false
+    }
+
     fn refused(&self, _: u64, error: &Error) {
         self.refusal.get_or_init(|| error.clone());
     }
