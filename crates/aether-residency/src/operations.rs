@@ -127,13 +127,11 @@ unsafe impl Operation for Seal {
     }
 
     fn advance(&self, _: u64) -> Result<Step> {
-        for part in &self.0 {
-            match part.status() {
-                aether_core::Status::Pending => return Ok(Step::Pending),
-                aether_core::Status::Failed(error) => return Err(error),
-                aether_core::Status::Done => {}
-            }
+        // Only looked at: running others from within an operation would nest without end.
+        if !self.0.iter().all(Completion::has_ended) {
+            return Ok(Step::Pending);
         }
+        self.0.iter().try_for_each(Completion::wait)?;
         Ok(Step::Issued)
     }
 
