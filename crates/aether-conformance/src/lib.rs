@@ -2,6 +2,7 @@
 //! test doubles that the workspace's own tests need.
 //!
 //! - [`memory`]: the suite for a [`aether_core::Backend`];
+//! - [`transport`]: the suite for a [`Transport`](aether_residency::Transport);
 //! - [`checked`]: [`Checked`](checked::Checked), a happens-before detector around any backend;
 //! - [`doubles`]: backends that behave as devices do that this machine may not have.
 //!
@@ -33,3 +34,4 @@ pub mod checked;
 pub mod doubles;
 pub mod memory;
 pub mod suite;
+pub mod transport;

@@ -8,6 +8,9 @@ pub use libtest_mimic::{Completion, Failed};
 /// How a case ends: it passed, it could not run (with the reason), or it failed.
 pub type Outcome = Result<Completion, Failed>;
 
+/// What makes the next copy or fill fail.
+pub type Arm = Box<dyn Fn()>;
+
 /// The case passed.
 ///
 /// # Errors

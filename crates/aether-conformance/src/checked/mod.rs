@@ -82,7 +82,12 @@ impl<B: Backend> Checked<B> {
 impl Checked {
     /// Watches a backend whose type is not known, such as that of a [`Device`].
     pub fn around(inner: Arc<dyn Backend>) -> Arc<Self> {
-        Self::build(&Detector::new(), inner.clone(), inner)
+        Self::around_sharing(&Detector::new(), inner)
+    }
+
+    /// As [`Checked::around`], with a detector that watches others as well.
+    pub fn around_sharing(detector: &Detector, inner: Arc<dyn Backend>) -> Arc<Self> {
+        Self::build(detector, inner.clone(), inner)
     }
 }
 

@@ -21,7 +21,7 @@ use aether_core::{Chunk, Device, DeviceId, Link, link};
 use libtest_mimic::Trial;
 
 use crate::checked::Checked;
-use crate::suite::{Failed, Outcome, expect_same, skipped};
+use crate::suite::{Arm, Failed, Outcome, expect_same, skipped};
 
 /// The backend under test.
 pub trait MemoryFixture {
@@ -48,7 +48,7 @@ pub trait MemoryFixture {
 
     /// A device, used by nobody else, and what makes its next copy or fill fail, but not the one
     /// after that.
-    fn failing_copy(&self) -> Option<(Device, Box<dyn Fn()>)> {
+    fn failing_copy(&self) -> Option<(Device, Arm)> {
         None
     }
 
