@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use aether::{Device, DeviceKind, Registry, StreamTransport};
 use serde::Serialize;
 
 use crate::cli::DevicesArgs;
@@ -34,15 +35,20 @@ struct Backend {
     version: Option<String>,
     /// Why there is nothing of it.
     absent: Option<String>,
-    devices: Vec<Device>,
+    devices: Vec<Entry>,
+    /// What there is beside the list.
+    note: Option<&'static str>,
 }
 
+/// One device.
 #[derive(Debug, Serialize)]
-struct Device {
+struct Entry {
     id: String,
-    name: String,
+    description: String,
     /// Bytes; unknown where the system doesn't say.
     memory: Option<u64>,
+    /// Bytes.
+    free: Option<u64>,
 }
 
 /// How bytes go from one device to another.
@@ -55,39 +61,46 @@ struct Route {
 
 impl Report {
     fn of_this_machine() -> Self {
-        let absent = |name, absent: &str| Backend {
-            name,
-            version: None,
-            absent: Some(absent.to_owned()),
-            devices: Vec::new(),
-        };
+        let mut devices = Vec::new();
+        let mut host = Backend { absent: None, ..Backend::absent("host", "") };
+        match Registry::default().all(DeviceKind::CPU) {
+            Ok(found) => {
+                // The memory of the host is served by aether's own code.
+                host.version = Some(env!("CARGO_PKG_VERSION").to_owned());
+                host.note = Some("any other index, such as cpu:1, is a device of its own, too");
+                host.devices = found.iter().map(Entry::new).collect();
+                devices.extend(found);
+                devices.push(Device::cpu(1));
+            }
+            Err(error) => host.absent = Some(error.to_string()),
+        }
         Self {
             version: env!("CARGO_PKG_VERSION"),
             backends: vec![
-                host(),
-                absent("cuda", "this build has no CUDA backend"),
-                absent("nccl", "this build has no NCCL backend"),
-                absent("mpi", "this build has no MPI backend"),
+                host,
+                Backend::absent("cuda", "this build has no CUDA backend"),
+                Backend::absent("nccl", "this build has no NCCL backend"),
+                Backend::absent("mpi", "this build has no MPI backend"),
             ],
-            routes: vec![Route {
-                from: "cpu:0".to_owned(),
-                to: "cpu:0".to_owned(),
-                route: "same".to_owned(),
-            }],
+            routes: routes(&devices),
         }
     }
 
     fn print(&self, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "aether {}", self.version)?;
-        for Backend { name, version, absent, devices } in &self.backends {
+        for Backend { name, version, absent, devices, note } in &self.backends {
             match (absent, version) {
                 (Some(absent), _) => writeln!(out, "{name}: absent: {absent}")?,
                 (None, Some(version)) => writeln!(out, "{name}: {version}")?,
                 (None, None) => writeln!(out, "{name}:")?,
             }
-            for Device { id, name, memory } in devices {
+            for Entry { id, description, memory, free } in devices {
                 let memory = memory.map_or_else(|| "memory unknown".to_owned(), gibibytes);
-                writeln!(out, "  {id}  {memory}  {name}")?;
+                let free = free.map_or_else(String::new, |it| format!(", {} free", gibibytes(it)));
+                writeln!(out, "  {id}  {memory}{free}  {description}")?;
+            }
+            if let Some(note) = note {
+                writeln!(out, "  ({note})")?;
             }
         }
         for Route { from, to, route } in &self.routes {
@@ -97,33 +110,38 @@ impl Report {
     }
 }
 
-/// The CPU, which stands for any number of host devices.
-fn host() -> Backend {
-    let threads = std::thread::available_parallelism().map_or(1, |it| it.get());
-    let proc = |name: &str| std::fs::read_to_string(name).unwrap_or_default();
-    let model = field(&proc("/proc/cpuinfo"), "model name")
-        .unwrap_or_else(|| std::env::consts::ARCH.to_owned());
-    let memory = field(&proc("/proc/meminfo"), "MemTotal");
-    Backend {
-        name: "host",
-        version: None,
-        absent: None,
-        devices: vec![Device {
-            id: "cpu:0".to_owned(),
-            name: format!("{model}, {threads} threads"),
-            memory: memory.and_then(|it| kibibytes(&it)),
-        }],
+impl Backend {
+    fn absent(name: &'static str, why: &str) -> Self {
+        Self { name, version: None, absent: Some(why.to_owned()), devices: Vec::new(), note: None }
     }
 }
 
-/// The value of `name` in one of Linux's files of the form `name : value`.
-fn field(text: &str, name: &str) -> Option<String> {
-    let mut pairs = text.lines().filter_map(|it| it.split_once(':'));
-    pairs.find(|(it, _)| it.trim() == name).map(|(_, value)| value.trim().to_owned())
+impl Entry {
+    fn new(device: &Device) -> Self {
+        let backend = device.backend();
+        let memory = backend.memory_info(device.id());
+        Self {
+            id: device.to_string(),
+            description: backend.description(device.id()),
+            memory: memory.map(|it| it.total),
+            free: memory.map(|it| it.free),
+        }
+    }
 }
 
-fn kibibytes(text: &str) -> Option<u64> {
-    text.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+/// The routes of every ordered pair.
+fn routes(devices: &[Device]) -> Vec<Route> {
+    let transport = StreamTransport::new();
+    let pairs = devices.iter().flat_map(|from| devices.iter().map(move |to| (from, to)));
+    let route = |(from, to): (&Device, &Device)| Route {
+        from: from.to_string(),
+        to: to.to_string(),
+        route: match transport.route(from, to) {
+            Ok(route) => route.name().to_owned(),
+            Err(error) => format!("none: {}", error.reason()),
+        },
+    };
+    pairs.map(route).collect()
 }
 
 fn gibibytes(bytes: u64) -> String {
@@ -135,13 +153,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_of_system_files_are_found_by_their_whole_name() {
-        let text = "MemTotalOther: 1 kB\nMemTotal:        2048 kB\nmodel name\t: X: Y\n";
-        assert_eq!(field(text, "MemTotal").as_deref(), Some("2048 kB"));
-        assert_eq!(field(text, "model name").as_deref(), Some("X: Y"));
-        assert_eq!(field(text, "Mem"), None);
-        assert_eq!(kibibytes("2048 kB"), Some(2 << 20));
-        assert_eq!(kibibytes("2048"), None);
+    fn every_ordered_pair_of_devices_has_a_route() {
+        let devices = Device::cpus(2);
+        let found = routes(&devices);
+        let found: Vec<_> = found.iter().map(|it| (&*it.from, &*it.to, &*it.route)).collect();
+        assert_eq!(
+            found,
+            [
+                ("cpu:0", "cpu:0", "same"),
+                ("cpu:0", "cpu:1", "host"),
+                ("cpu:1", "cpu:0", "host"),
+                ("cpu:1", "cpu:1", "same"),
+            ]
+        );
+    }
+
+    #[test]
+    fn sizes_are_printed_in_binary_units() {
         assert_eq!(gibibytes(3 << 29), "1.5 GiB");
     }
 }

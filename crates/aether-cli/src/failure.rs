@@ -30,7 +30,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Self::Library(error) => error.to_string(),
+            Self::Library(error) => with_causes(error),
             Self::OutputClosed => "the output was closed".to_owned(),
             Self::Program(message) => message.clone(),
             Self::Table(error) => error.to_string(),
@@ -43,6 +43,20 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// The message, and those of its causes that it doesn't quote itself.
+fn with_causes(error: &aether::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(it) = cause {
+        let message = it.to_string();
+        if !text.contains(&message) {
+            text.push_str(&format!(": {message}"));
+        }
+        cause = it.source();
+    }
+    text
+}
 
 impl From<aether::Error> for Failure {
     fn from(error: aether::Error) -> Self {
@@ -74,6 +88,21 @@ mod tests {
     fn a_message_of_several_lines_is_printed_as_one() {
         let failure = Failure::new("first\n  second\r\nthird\n");
         assert_eq!(failure.to_string(), "first second third");
+    }
+
+    #[test]
+    fn an_error_of_the_library_is_told_with_its_causes_once() {
+        let disk = std::io::Error::other("the disk is full");
+        let error = aether::Error::new(aether::ErrorKind::Io, "write a file", "it failed")
+            .on("cpu:3")
+            .of_bytes(77);
+        let failure = Failure::from(error.clone().caused_by(disk));
+        let line = "write a file on cpu:3 (77 bytes): it failed: the disk is full";
+        assert_eq!(failure.to_string(), line);
+        let reason = format!("a rank said {error}");
+        let outer = aether::Error::new(aether::ErrorKind::GroupBroken, "send", reason);
+        let line = "send: a rank said write a file on cpu:3 (77 bytes): it failed";
+        assert_eq!(Failure::from(outer.caused_by(error)).to_string(), line);
     }
 
     #[test]

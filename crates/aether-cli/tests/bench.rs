@@ -88,6 +88,56 @@ fn json_carries_the_percentiles() {
 }
 
 #[test]
+fn a_table_has_a_line_for_every_size() {
+    let table = bench("all --ranks 2 -b 100 -e 1000 -f 10 -n 2");
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 2 + 9 * 2, "{table}");
+    assert!(lines[0].starts_with("op ") && lines[1].contains("(GB/s)"), "{table}");
+    for line in &lines[2..] {
+        let cells: Vec<&str> = line.split_whitespace().collect();
+        assert!(cells[1] == "2" && cells[6] == "0", "{line}");
+    }
+}
+
+#[test]
+fn an_odd_size_is_rounded_down_and_the_row_says_the_size_used() {
+    let csv = bench("all --ranks 5 -b 1003 -e 1003 -n 1 -d f16 --format csv");
+    for row in rows(&csv) {
+        let chunked = ["all_gather", "reduce_scatter", "all_to_all", "scatter"].contains(&row[0]);
+        assert_eq!((row[2], row[6]), (if chunked { "1000" } else { "1002" }, "0"), "{csv}");
+    }
+}
+
+#[test]
+fn every_root_is_right() {
+    for root in 0..3 {
+        let arguments = format!("all --ranks 3 -b 4K -e 4K -n 1 -r {root} --format csv");
+        assert!(rows(&bench(&arguments)).iter().all(|it| it[6] == "0"), "{root}");
+    }
+}
+
+#[test]
+fn many_more_ranks_than_processors_get_there() {
+    let csv = bench("all --ranks 64 -b 4K -e 4K -n 2 --format csv");
+    assert!(rows(&csv).iter().all(|it| it[1] == "64" && it[6] == "0"), "{csv}");
+}
+
+#[test]
+fn large_sizes_are_right_too() {
+    let csv = bench("all --ranks 3 -b 2M -e 2M -n 1 --format csv");
+    assert!(rows(&csv).iter().all(|it| it[6] == "0"), "{csv}");
+}
+
+#[test]
+fn memory_that_there_is_not_is_one_clear_line() {
+    for op in ["all_reduce", "memcpy", "replicate", "scatter"] {
+        let run = aether(["bench", op, "--ranks", "2", "-b", "4194304G"]);
+        assert!(run.failure().starts_with("allocate on cpu:"), "{}", run.stderr);
+        assert!(run.failure().contains("4503599627370496 bytes"), "{}", run.stderr);
+    }
+}
+
+#[test]
 fn what_is_not_checked_is_not_reported_as_right() {
     let csv = bench("memcpy -b 64 -e 64 -n 1 -c 0 --format csv");
     assert_eq!(rows(&csv)[0][6], "N/A");

@@ -85,6 +85,47 @@ fn more_devices_than_samples_are_fine() {
 }
 
 #[test]
+fn devices_are_the_first_so_many_or_those_of_a_list() {
+    for (devices, names) in
+        [("cpu:1", "cpu:0"), ("cpu:7,cpu:0,cpu:2", "cpu:0 cpu:2 cpu:7"), ("cpu:2", "cpu:0 cpu:1")]
+    {
+        let run = aether(["train", "--epochs", "1", "--devices", devices]);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let expected = format!("devices: {names}");
+        assert!(run.stdout.lines().any(|it| it == expected), "{}", run.stdout);
+        assert_eq!(run.stdout.lines().last(), Some("replicas identical"));
+    }
+    let run = aether(["train", "--epochs", "1", "--devices", "cpu:all"]);
+    assert!(run.stdout.contains("devices: cpu:0"), "{}", run.stdout);
+}
+
+#[test]
+fn one_device_and_four_come_to_the_same() {
+    let of = |devices| {
+        let run = aether(["train", "--epochs", "3", "--devices", devices]);
+        let line = |start: &str| run.stdout.lines().find(|it| it.starts_with(start)).unwrap();
+        [line("loss: "), line("accuracy: ")].map(str::to_owned)
+    };
+    assert_eq!(of("cpu:1"), of("cpu:4"));
+}
+
+#[test]
+fn devices_that_this_build_has_not_got_are_one_clear_line() {
+    for devices in ["cuda:all", "cuda:2", "cpu:0,cuda:1"] {
+        let run = aether(["train", "--devices", devices]);
+        let expected = format!("train on {devices}: this build has no CUDA devices");
+        assert_eq!(run.failure(), expected);
+        assert_eq!(run.stdout, "");
+    }
+}
+
+#[test]
+fn a_device_that_stands_twice_is_one_clear_line() {
+    let run = aether(["train", "--devices", "cpu:3,cpu:3"]);
+    assert!(run.failure().contains("cpu:3"), "{}", run.stderr);
+}
+
+#[test]
 fn tables_that_are_wrong_end_with_one_line_that_names_the_place() {
     let directory = TempDir::new().unwrap();
     for (text, place) in [

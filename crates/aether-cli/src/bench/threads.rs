@@ -37,7 +37,8 @@ impl Driver for Threads {
                 .map(|(rank, device)| {
                     scope.spawn(move || {
                         let mut group = Group::<Host>::join_with(devices, device, config)?;
-                        let done = Rank::new(case, rank, device)?.run(&mut group, plan);
+                        let done = Rank::new(case, rank, device)
+                            .and_then(|mut it| it.run(&mut group, plan));
                         match &done {
                             // The others hear of it now, and not at the deadline.
                             Err(error) => group.abort(error),
