@@ -3,6 +3,7 @@
 //!
 //! - [`memory`]: the suite for a [`aether_core::Backend`];
 //! - [`transport`]: the suite for a [`Transport`](aether_residency::Transport);
+//! - [`collectives`]: the suite for a [`CollectiveDriver`](aether_collective::CollectiveDriver);
 //! - [`checked`]: [`Checked`](checked::Checked), a happens-before detector around any backend;
 //! - [`doubles`]: backends that behave as devices do that this machine may not have.
 //!
@@ -31,6 +32,7 @@
 //! ```
 
 pub mod checked;
+pub mod collectives;
 pub mod doubles;
 pub mod memory;
 pub mod suite;
