@@ -1,12 +1,11 @@
-//! Memory that lives on several devices, and the collectives between them: the facade of the aether
-//! crates.
+#![doc = include_str!("../README.md")]
 
 mod registry;
 
 pub use aether_collective::{
-    Batch, Capabilities, CollectiveDriver, Collectives, CommunicationId, DeviceResource, Difference,
-    Directory, Driver, Elements, Group, GroupConfig, GroupSet, InProcess, Message, OpName, ReduceOp,
-    Rendezvous, Request, Signature, Work,
+    Batch, Capabilities, CollectiveDriver, Collectives, CommunicationId, DeviceResource,
+    Difference, Directory, Driver, Elements, Group, GroupConfig, GroupSet, InProcess, Message,
+    OpName, ReduceOp, Rendezvous, Request, Signature, Work,
 };
 pub use aether_core::*;
 #[cfg(feature = "host")]
