@@ -9,7 +9,7 @@ use aether_conformance::doubles::wrapping::{Hooks, Relay};
 use aether_conformance::doubles::{Remote, Scrambled};
 use aether_core::{
     Address, Backend, Chunk, DeviceId, DeviceKind, ErrorKind, HostBackend, NativeStream, Point,
-    Region, Stream, Touch, copy_async,
+    Region, Stream, Touch, copy_async, fill_async, progress,
 };
 
 use crate::toy::DEVICE;
@@ -251,6 +251,26 @@ fn memory_goes_back_to_the_backend_in_time_and_at_the_end() {
     assert!((1..=256).contains(&live), "{live} are kept back");
     drop((device, checked));
     assert_eq!(relay.hooks().live.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn memory_whose_work_a_device_lost_is_never_freed() {
+    let scrambled = Scrambled::new(Arc::new(HostBackend::new()), 4).unwrap();
+    // SAFETY: the hooks only count.
+    let relay = unsafe { Relay::new(scrambled.clone(), Counted::default()) };
+    let checked = Checked::of(relay.clone());
+    let device = checked.device(DEVICE);
+    let stream = Stream::new(&device).unwrap();
+    let mut chunk = Chunk::allocate(&device, 1000).unwrap();
+    scrambled.hold();
+    let work = fill_async(&mut chunk, 1u8, &stream).unwrap();
+    scrambled.break_device();
+    assert_eq!(work.wait().unwrap_err().reason(), "the double was told to break");
+    assert_eq!(chunk.slice::<u8>().unwrap_err().reason(), "the double was told to break");
+    drop((chunk, work, stream));
+    while progress::look() {}
+    assert_eq!(relay.hooks().live.load(Ordering::SeqCst), 1);
+    checked.verdict().unwrap();
 }
 
 #[test]

@@ -288,6 +288,17 @@ fn that_somebody_looked_whether_it_is_done_orders_nothing() {
 }
 
 #[test]
+fn a_stream_that_opens_after_another_closed_is_not_ordered_behind_it() {
+    let toy = Toy::new(None);
+    let x = toy.allocate();
+    toy.fill(0, x);
+    toy.backend.close_stream(toy.streams[0]);
+    let late = toy.backend.open_stream(DEVICE).unwrap();
+    toy.backend.observe(Some(late), &[Touch { region: x, writes: false }]);
+    assert_eq!(pairs(&toy.reports()), [(What::Fill, 1, What::Work)]);
+}
+
+#[test]
 fn memory_of_others_is_watched_too() {
     let toy = Toy::new(None);
     let mut bytes = vec![0u8; BYTES];
