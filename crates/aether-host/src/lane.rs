@@ -14,6 +14,8 @@ pub(crate) struct Lane {
     posted: [u64; 2],
     moving: Option<Moving>,
     ended: u64,
+    /// Empty messages ended while somebody looked for something to move.
+    news: bool,
 }
 
 /// Which end of a message.
@@ -52,7 +54,7 @@ pub(crate) enum Found {
     Over,
     /// A piece is now the caller's: move it, then say so by [`Lane::end_piece`].
     Piece(Piece),
-    /// The other end has not come, or all pieces are taken.
+    /// The other end has not come, all pieces are taken, or none may be.
     Waiting,
     /// The ends at the front don't agree.
     Disagree(Half, Half),
@@ -87,12 +89,19 @@ impl Lane {
         self.moving.as_ref().is_some_and(|it| it.taken > it.moved)
     }
 
-    /// Takes a piece of the front message, or says why there is none for message `number`.
-    pub(crate) fn look(&mut self, number: u64) -> Found {
-        if self.ended >= number {
-            return Found::Over;
-        }
-        if self.moving.is_none() {
+    /// Takes a piece of the front message if that is allowed, or says why there is none for message
+    /// `number`.
+    pub(crate) fn look(&mut self, number: u64, may_take: bool) -> Found {
+        loop {
+            if self.ended >= number {
+                return Found::Over;
+            }
+            if !may_take {
+                return Found::Waiting;
+            }
+            if let Some(moving) = &mut self.moving {
+                return moving.take();
+            }
             let (Some(&send), Some(&recv)) = (self.sends.front(), self.recvs.front()) else {
                 return Found::Waiting;
             };
@@ -102,18 +111,14 @@ impl Lane {
             self.moving = Some(Moving { from: send.memory, to: recv.memory, taken: 0, moved: 0 });
             if send.memory.bytes == 0 {
                 self.end_message();
-                return self.look(number);
+                self.news = true;
             }
         }
-        let Some(moving) = &mut self.moving else { return Found::Waiting };
-        let bytes = PIECE.min(moving.from.bytes - moving.taken);
-        if bytes == 0 {
-            return Found::Waiting;
-        }
-        let at = moving.taken;
-        moving.taken += bytes;
-        let (from, to) = (moving.from.address.add(at), moving.to.address.add(at));
-        Found::Piece(Piece { from: from.as_ptr().cast_const(), to: to.as_ptr(), bytes })
+    }
+
+    /// Whether messages have ended by [`Lane::look`] alone, which nobody has been told of.
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
     }
 
     /// A piece has been moved. True if its message has ended.
@@ -132,5 +137,17 @@ impl Lane {
         self.sends.pop_front();
         self.recvs.pop_front();
         self.ended += 1;
+    }
+}
+
+impl Moving {
+    fn take(&mut self) -> Found {
+        let bytes = PIECE.min(self.from.bytes - self.taken);
+        if bytes == 0 {
+            return Found::Waiting;
+        }
+        let (from, to) = (self.from.address.add(self.taken), self.to.address.add(self.taken));
+        self.taken += bytes;
+        Found::Piece(Piece { from: from.as_ptr().cast_const(), to: to.as_ptr(), bytes })
     }
 }

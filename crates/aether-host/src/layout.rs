@@ -134,9 +134,9 @@ impl Layout {
     unsafe fn part(&self, segment: &Segment, offset: usize, bytes: usize) {
         let sources = self.sources.get(segment.sources.clone()).unwrap_or_default();
         let destinations = self.destinations.get(segment.destinations.clone()).unwrap_or_default();
-        let from: SmallVec<[*const u8; 16]> =
+        let from: SmallVec<[*const u8; 64]> =
             sources.iter().map(|it| it.wrapping_add(offset)).collect();
-        let to: SmallVec<[*mut u8; 16]> =
+        let to: SmallVec<[*mut u8; 64]> =
             destinations.iter().map(|it| it.wrapping_add(offset)).collect();
         match self.reduction {
             Some(it) => {

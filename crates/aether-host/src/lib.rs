@@ -6,6 +6,7 @@ mod driver;
 mod kernels;
 mod lane;
 mod layout;
+mod messages;
 mod registry;
 mod resource;
 mod round;

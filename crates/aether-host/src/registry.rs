@@ -1,7 +1,7 @@
 //! The groups of this process, by the identifier under which they are joined.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use aether_collective::{CommunicationId, GroupConfig};
 use aether_core::{Error, ErrorKind, Result};
@@ -18,10 +18,15 @@ pub struct HostId {
 #[derive(Default)]
 struct Registry {
     serial: u64,
-    /// Identifiers that were minted and whose group nobody has left yet.
+    /// Identifiers that were minted and whose group has not ended.
     minted: HashMap<CommunicationId, HostId>,
-    groups: HashMap<HostId, Weak<Shared>>,
+    /// Groups live until every rank has joined and left: one that joins late learns who went before.
+    groups: HashMap<HostId, Arc<Shared>>,
 }
+
+/// How many groups can be founded after one that not all ranks have joined and that all others have
+/// left, before it is forgotten.
+const KEPT: u64 = 256;
 
 fn registry() -> &'static Mutex<Registry> {
     static REGISTRY: OnceLock<Mutex<Registry>> = OnceLock::new();
@@ -45,6 +50,7 @@ pub(crate) fn identify(id: &CommunicationId) -> HostId {
         return *known;
     }
     registry.serial += 1;
+    registry.tidy();
     let minted = HostId { process: process(), serial: registry.serial };
     registry.minted.insert(id.clone(), minted);
     minted
@@ -62,32 +68,19 @@ pub(crate) fn enter(id: HostId, ranks: usize, config: &GroupConfig) -> Result<Ar
         return Err(Error::new(ErrorKind::Unsupported, attempted, reason).on("host"));
     }
     let mut registry = lock(registry());
-    if let Some(shared) = registry.groups.get(&id).and_then(Weak::upgrade) {
-        if shared.ranks == ranks {
-            return Ok(shared);
-        }
-        let reason =
-            format!("this rank says that there are {ranks} ranks, and others {}", shared.ranks);
-        return Err(Error::new(ErrorKind::SizeMismatch, attempted, reason).on("host"));
+    let shared = registry.groups.entry(id).or_insert_with(|| Arc::new(Shared::new(ranks, config)));
+    if shared.ranks == ranks {
+        return Ok(shared.clone());
     }
-    // What a group left behind that somebody was looking at when it went.
-    let Registry { groups, minted, .. } = &mut *registry;
-    groups.retain(|id, it| {
-        let lives = it.strong_count() > 0;
-        if !lives {
-            minted.retain(|_, known| known != id);
-        }
-        lives
-    });
-    let shared = Arc::new(Shared::new(ranks, config));
-    registry.groups.insert(id, Arc::downgrade(&shared));
-    Ok(shared)
+    let reason =
+        format!("this rank says that there are {ranks} ranks, and others {}", shared.ranks);
+    Err(Error::new(ErrorKind::SizeMismatch, attempted, reason).on("host"))
 }
 
 /// Forgets the group when its last member has left.
 pub(crate) fn leave(id: HostId) {
     let mut registry = lock(registry());
-    if registry.groups.get(&id).is_some_and(|it| it.strong_count() <= 1) {
+    if registry.groups.get(&id).is_some_and(|it| it.is_left()) {
         registry.groups.remove(&id);
         registry.minted.retain(|_, known| *known != id);
     }
@@ -95,7 +88,17 @@ pub(crate) fn leave(id: HostId) {
 
 /// Every group that lives.
 pub(crate) fn living() -> Vec<Arc<Shared>> {
-    lock(registry()).groups.values().filter_map(Weak::upgrade).collect()
+    lock(registry()).groups.values().cloned().collect()
+}
+
+impl Registry {
+    /// Forgets what never became a whole group, long ago.
+    fn tidy(&mut self) {
+        let Self { serial, minted, groups } = self;
+        let is_recent = |id: &HostId| id.serial.saturating_add(KEPT) >= *serial;
+        groups.retain(|id, it| is_recent(id) || Arc::strong_count(it) > 1);
+        minted.retain(|_, id| is_recent(id) || groups.contains_key(id));
+    }
 }
 
 impl HostId {

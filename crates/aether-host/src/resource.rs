@@ -15,6 +15,6 @@ impl HostRange {
     /// Whether both have a byte in common.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let (one, two) = (self.address.addr(), other.address.addr());
-        one < two + other.bytes && two < one + self.bytes
+        one < two.saturating_add(other.bytes) && two < one.saturating_add(self.bytes)
     }
 }

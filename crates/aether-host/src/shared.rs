@@ -3,14 +3,17 @@
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+use std::thread::ThreadId;
 use std::time::Instant;
 
 use aether_collective::{GroupConfig, Signature};
 use aether_core::{DeviceId, Error, ErrorKind, Result, progress};
 use smallvec::SmallVec;
 
-use crate::lane::{End, Lane};
+use crate::lane::{End, Half, Lane};
 use crate::layout::Layout;
 use crate::resource::HostRange;
 use crate::round::Round;
@@ -25,40 +28,68 @@ pub(crate) struct Shared {
     pub(crate) config: GroupConfig,
     pub(crate) seats: Box<[Seat]>,
     pub(crate) slots: [Slot; ROUNDS as usize],
-    lanes: Mutex<HashMap<(usize, usize), Arc<Mutex<Lane>>>>,
+    lanes: Mutex<Lanes>,
     broken: OnceLock<Error>,
     /// How many members are gone.
     pub(crate) gone: AtomicUsize,
 }
 
+/// The lanes that were used, by sender and receiver.
+type Lanes = HashMap<(usize, usize), Arc<Mutex<Lane>>>;
+
 /// One rank's place.
 pub(crate) struct Seat {
-    pub(crate) device: OnceLock<DeviceId>,
+    /// Who sits there: the device, and the thread that joined with it.
+    pub(crate) party: OnceLock<Party>,
     pub(crate) taken: AtomicBool,
     pub(crate) gone: AtomicBool,
     pub(crate) panicked: AtomicBool,
     /// How many collectives the rank has arrived at.
     pub(crate) calls: AtomicU64,
     pub(crate) current: Mutex<Current>,
+    /// The messages that the rank has posted last. Written only between two operations; whoever moves
+    /// them reads, and so does whoever looks for circles. Held while lanes are locked, never otherwise.
+    pub(crate) posts: RwLock<Posts>,
 }
+
+/// Who waits and is waited for, in whatever group. Two groups of one device may be led by two threads,
+/// neither of which waits for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Party {
+    pub(crate) device: DeviceId,
+    pub(crate) thread: ThreadId,
+}
+
+pub(crate) type Posts = SmallVec<[Post; 2]>;
 
 /// The operation that a rank has enqueued and that has not ended.
 #[derive(Default)]
 pub(crate) struct Current {
     pub(crate) operation: Option<Pending>,
+    /// Nobody has looked at it yet.
+    pub(crate) fresh: bool,
     /// When the rank's call was first seen waiting.
     pub(crate) since: Option<Instant>,
     pub(crate) looks: u32,
-    /// The messages of the batch that is open.
-    pub(crate) batch: Option<SmallVec<[Post; 2]>>,
+    /// The batch that is open.
+    pub(crate) batch: Option<Batch>,
+}
+
+/// Messages that are collected.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) posts: Posts,
+    /// One of them was refused, so that the batch will be too.
+    pub(crate) refusal: Option<Error>,
 }
 
 /// What a rank waits for.
+#[derive(Clone, Copy)]
 pub(crate) enum Pending {
     /// This collective, by its number.
     Round(u64, Signature),
-    /// These messages.
-    Messages(SmallVec<[Post; 2]>),
+    /// The messages that the rank has posted.
+    Messages,
 }
 
 /// One end of a message that a rank has posted.
@@ -67,7 +98,7 @@ pub(crate) struct Post {
     pub(crate) lane: Arc<Mutex<Lane>>,
     pub(crate) end: End,
     pub(crate) peer: usize,
-    pub(crate) half: crate::lane::Half,
+    pub(crate) half: Half,
     pub(crate) number: u64,
 }
 
@@ -99,12 +130,13 @@ unsafe impl Send for Slot {}
 impl Shared {
     pub(crate) fn new(ranks: usize, config: &GroupConfig) -> Self {
         let seat = |_| Seat {
-            device: OnceLock::new(),
+            party: OnceLock::new(),
             taken: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             current: Mutex::default(),
+            posts: RwLock::default(),
         };
         let nothing = Entry {
             signature: Signature::new(
@@ -173,8 +205,8 @@ impl Shared {
 
     /// `rank 2 (cpu:2)`.
     pub(crate) fn name_of(&self, rank: usize) -> String {
-        match self.seat(rank).and_then(|it| it.device.get()) {
-            Some(device) => format!("rank {rank} ({device})"),
+        match self.seat(rank).and_then(|it| it.party.get()) {
+            Some(Party { device, .. }) => format!("rank {rank} ({device})"),
             None => format!("rank {rank}"),
         }
     }
@@ -184,20 +216,23 @@ impl Shared {
         ranks.iter().map(|&it| self.name_of(it)).collect::<Vec<_>>().join(", ")
     }
 
-    /// The ranks that have not arrived at a collective.
-    pub(crate) fn absent_from(&self, call: u64) -> Vec<usize> {
-        let absent = |it: &Seat| it.calls.load(Ordering::Acquire) <= call;
-        self.seats.iter().enumerate().filter(|(_, it)| absent(it)).map(|(rank, _)| rank).collect()
+    /// Whether every rank has joined, and left.
+    pub(crate) fn is_left(&self) -> bool {
+        self.gone.load(Ordering::Acquire) >= self.ranks
     }
-}
 
-impl Pending {
-    /// The ranks that it waits for.
-    pub(crate) fn absent(&self, shared: &Shared) -> Vec<usize> {
-        match self {
-            Self::Round(call, _) => shared.absent_from(*call),
-            Self::Messages(posts) => {
+    /// The ranks that the operation of this rank waits for.
+    pub(crate) fn absent(&self, rank: usize, operation: Pending) -> Vec<usize> {
+        match operation {
+            Pending::Round(call, _) => {
+                let absent = |it: &Seat| it.calls.load(Ordering::Acquire) <= call;
+                let seats = self.seats.iter().enumerate();
+                seats.filter(|(_, it)| absent(it)).map(|(rank, _)| rank).collect()
+            }
+            Pending::Messages => {
+                let Some(seat) = self.seat(rank) else { return Vec::new() };
                 let open = |it: &&Post| !lock(&it.lane).is_met(it.end, it.number);
+                let posts = read(&seat.posts);
                 let mut peers: Vec<usize> = posts.iter().filter(open).map(|it| it.peer).collect();
                 peers.sort_unstable();
                 peers.dedup();
@@ -206,21 +241,51 @@ impl Pending {
         }
     }
 
-    /// The call in words.
-    pub(crate) fn describe(&self) -> String {
-        match self {
-            Self::Round(call, signature) => format!("{signature} (call {})", call + 1),
-            Self::Messages(posts) => {
+    /// The operation of this rank in words.
+    pub(crate) fn describe(&self, rank: usize, operation: Pending) -> String {
+        match operation {
+            Pending::Round(call, signature) => format!("{signature} (call {})", call + 1),
+            Pending::Messages => {
+                let Some(seat) = self.seat(rank) else { return String::new() };
                 let one = |it: &Post| {
                     let verb = if it.end == End::Send { "send to" } else { "recv from" };
                     format!("{verb} rank {} of {} {}", it.peer, it.half.count, it.half.dtype)
                 };
-                posts.iter().map(one).collect::<Vec<_>>().join(", ")
+                read(&seat.posts).iter().map(one).collect::<Vec<_>>().join(", ")
             }
         }
     }
 }
 
+impl Current {
+    /// An operation that was enqueued now.
+    pub(crate) fn of(operation: Pending) -> Self {
+        Self { operation: Some(operation), fresh: true, ..Self::default() }
+    }
+}
+
+impl Slot {
+    /// What all ranks asked for.
+    ///
+    /// # Safety
+    /// Nobody writes an entry while the slice lives.
+    pub(crate) unsafe fn all_entries(&self) -> &[Entry] {
+        let entries: *const [UnsafeCell<Entry>] = &raw const *self.entries;
+        // SAFETY: `UnsafeCell<T>` "has the same in-memory representation as its inner type", so this
+        // is a slice of as many entries, initialised by `Shared::new`; the caller promises that none
+        // is written.
+        unsafe { &*(entries as *const [Entry]) }
+    }
+}
+
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
 }

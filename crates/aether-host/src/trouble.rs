@@ -1,14 +1,16 @@
 //! What is said when a call can't end: who differs, who is absent, who is gone, who waits in a circle.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry as Entered;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use aether_core::{DeviceId, Error, ErrorKind, Result};
+use aether_core::{Error, ErrorKind, Result};
 
 use crate::lane::Half;
 use crate::registry;
-use crate::shared::{Entry, Shared, lock};
+use crate::shared::{Entry, Party, Pending, Shared, lock};
 
 /// Compares what the ranks asked for.
 ///
@@ -83,10 +85,13 @@ pub(crate) fn disagree(shared: &Shared, from: usize, to: usize, send: Half, recv
     Error::new(ErrorKind::RankMismatch, "send/recv", reason).about_ranks([from, to])
 }
 
-/// Breaks the group if a rank that the call waits for is gone.
-pub(crate) fn report_gone(shared: &Shared, call: &str, absent: &[usize]) {
+/// Breaks the group if a rank that the operation waits for is gone.
+pub(crate) fn report_gone(shared: &Shared, rank: usize, operation: Pending) {
     let seats = |rank: &usize| shared.seat(*rank).filter(|it| it.gone.load(Ordering::Acquire));
-    let gone: Vec<usize> = absent.iter().copied().filter(|rank| seats(rank).is_some()).collect();
+    // Who is gone comes first: a rank that is then found absent made no call before it went.
+    let mut gone: Vec<usize> = (0..shared.ranks).filter(|rank| seats(rank).is_some()).collect();
+    let absent = shared.absent(rank, operation);
+    gone.retain(|it| absent.contains(it));
     if gone.is_empty() {
         return;
     }
@@ -96,12 +101,13 @@ pub(crate) fn report_gone(shared: &Shared, call: &str, absent: &[usize]) {
         false => "it left the group",
     };
     let reason = format!("{} will never make this call: {how}", shared.names_of(&gone));
-    shared.fail(Error::new(ErrorKind::RankDied, call.to_owned(), reason).about_ranks(gone));
+    let call = shared.describe(rank, operation);
+    shared.fail(Error::new(ErrorKind::RankDied, call, reason).about_ranks(gone));
 }
 
 /// Breaks the group because the deadline passed; and every group of the circle, if ranks wait for each
 /// other in one.
-pub(crate) fn report_late(shared: &Arc<Shared>, rank: usize, call: &str, absent: &[usize]) {
+pub(crate) fn report_late(shared: &Shared, rank: usize, call: &str, absent: &[usize]) {
     let deadline = shared.config.deadline;
     if let Some(circle) = find_circle(shared, rank) {
         let steps: Vec<String> = circle.iter().map(|it| it.words.clone()).collect();
@@ -114,6 +120,8 @@ pub(crate) fn report_late(shared: &Arc<Shared>, rank: usize, call: &str, absent:
         ranks.dedup();
         let error = Error::new(ErrorKind::Cycle, call.to_owned(), reason).about_ranks(ranks);
         circle.iter().for_each(|it| it.group.fail(error.clone()));
+        // It may wait for the circle without being part of it.
+        shared.fail(error);
         return;
     }
     let reason = match absent.is_empty() {
@@ -127,65 +135,91 @@ pub(crate) fn report_late(shared: &Arc<Shared>, rank: usize, call: &str, absent:
     shared.fail(error.on(shared.name_of(rank)).about_ranks(absent));
 }
 
-/// One wait: a device's call in some group, for a device that has not come.
+/// One wait: somebody's call in some group, for somebody who has not come.
 #[derive(Clone)]
 struct Wait {
     group: Arc<Shared>,
     rank: usize,
-    device: DeviceId,
-    for_device: DeviceId,
+    party: Party,
+    for_party: Party,
     words: String,
 }
 
-/// Every wait of every group of the process.
-fn waits() -> Vec<Wait> {
+/// Every wait in this group, and in every other one of the process that has not failed, where it has
+/// lasted for a while: a call that has just begun is no reason to break its group.
+fn waits(here: &Shared) -> Vec<Wait> {
     let mut waits = Vec::new();
-    for group in registry::living() {
+    for group in registry::living().into_iter().filter(|it| it.failure().is_none()) {
         for (rank, seat) in group.seats.iter().enumerate() {
-            let Some(&device) = seat.device.get() else { continue };
+            let Some(&party) = seat.party.get() else { continue };
             let current = lock(&seat.current);
-            let Some(operation) = &current.operation else { continue };
-            let (absent, call) = (operation.absent(&group), operation.describe());
+            let (operation, since) = (current.operation, current.since);
             drop(current);
+            let Some(operation) = operation else { continue };
+            let lasted = since.map_or(Duration::ZERO, |it| it.elapsed());
+            if !std::ptr::eq(&*group, here) && lasted < group.config.deadline / 2 {
+                continue;
+            }
+            let (absent, call) = (group.absent(rank, operation), group.describe(rank, operation));
             for other in absent {
-                let Some(&for_device) = group.seat(other).and_then(|it| it.device.get()) else {
+                let Some(&for_party) = group.seat(other).and_then(|it| it.party.get()) else {
                     continue;
                 };
                 let (me, it) = (group.name_of(rank), group.name_of(other));
                 let words = format!("{me} waits in {call} for {it}");
-                waits.push(Wait { group: group.clone(), rank, device, for_device, words });
+                waits.push(Wait { group: group.clone(), rank, party, for_party, words });
             }
         }
     }
     waits
 }
 
-/// A circle of waits through this rank's device, if there is one.
-fn find_circle(shared: &Arc<Shared>, rank: usize) -> Option<Vec<Wait>> {
-    let start = *shared.seat(rank)?.device.get()?;
-    let mut by_device: HashMap<DeviceId, Vec<Wait>> = HashMap::new();
-    for wait in waits() {
-        by_device.entry(wait.device).or_default().push(wait);
+type ByParty = HashMap<Party, Vec<Wait>>;
+
+/// A circle of waits that this rank is in, or waits for.
+fn find_circle(shared: &Shared, rank: usize) -> Option<Vec<Wait>> {
+    let start = *shared.seat(rank)?.party.get()?;
+    let mut by_party = ByParty::new();
+    for wait in waits(shared) {
+        by_party.entry(wait.party).or_default().push(wait);
     }
-    // A search in breadth finds a shortest circle; each device is entered once.
-    let mut came_by: HashMap<DeviceId, Wait> = HashMap::new();
-    let mut front = vec![start];
-    while let Some(device) = front.pop() {
-        for wait in by_device.get(&device).into_iter().flatten() {
-            if wait.for_device == start {
+    let mut reached = vec![start];
+    let mut at = 0;
+    while let Some(&party) = reached.get(at) {
+        if let Some(circle) = circle_through(party, &by_party) {
+            return Some(circle);
+        }
+        for wait in by_party.get(&party).into_iter().flatten() {
+            if !reached.contains(&wait.for_party) {
+                reached.push(wait.for_party);
+            }
+        }
+        at += 1;
+    }
+    None
+}
+
+/// A shortest circle of waits through this party.
+fn circle_through(start: Party, by_party: &ByParty) -> Option<Vec<Wait>> {
+    // A search in breadth; each party is entered once.
+    let mut came_by: HashMap<Party, Wait> = HashMap::new();
+    let mut front = VecDeque::from([start]);
+    while let Some(party) = front.pop_front() {
+        for wait in by_party.get(&party).into_iter().flatten() {
+            if wait.for_party == start {
                 let mut circle = vec![wait.clone()];
-                let mut at = device;
+                let mut at = party;
                 while at != start {
                     let step = came_by.get(&at)?.clone();
-                    at = step.device;
+                    at = step.party;
                     circle.push(step);
                 }
                 circle.reverse();
                 return Some(circle);
             }
-            if !came_by.contains_key(&wait.for_device) {
-                came_by.insert(wait.for_device, wait.clone());
-                front.insert(0, wait.for_device);
+            if let Entered::Vacant(place) = came_by.entry(wait.for_party) {
+                place.insert(wait.clone());
+                front.push_back(wait.for_party);
             }
         }
     }
