@@ -8,8 +8,8 @@ use aether_conformance::checked::{Checked, Detector, Fault, What};
 use aether_conformance::doubles::wrapping::{Hooks, Relay};
 use aether_conformance::doubles::{Remote, Scrambled};
 use aether_core::{
-    Address, Backend, Chunk, DeviceId, DeviceKind, ErrorKind, HostBackend, NativeStream, Point,
-    Region, Stream, Touch, copy_async, fill_async, progress,
+    Address, Backend, Chunk, Device, DeviceId, DeviceKind, ErrorKind, HostBackend, Link,
+    NativeStream, Point, Region, Stream, Touch, copy_async, fill_async, link, progress,
 };
 
 use crate::toy::DEVICE;
@@ -194,6 +194,31 @@ fn one_detector_sees_the_work_of_one_backend_on_the_memory_of_another() {
     assert_eq!(plain.slice_mut::<u8>().unwrap(), [5; 256]);
     let faults: Vec<Fault> = detector.reports().iter().map(|it| it.fault).collect();
     assert_eq!(faults, [Fault::Unordered]);
+}
+
+#[test]
+fn devices_that_the_backend_names_or_is_asked_about_are_watched_too() {
+    let remote = Checked::of(Remote::builder().build().unwrap());
+    let device = remote.device(DeviceId::new(Remote::KIND, 0));
+    let staging = device.backend().staging(device.id()).unwrap();
+    assert!(staging.shares_backend(&device));
+
+    /// Links its own devices alone, and so has to know them by whatever name they come.
+    struct Own;
+    impl Hooks for Own {
+        fn link(&self, inner: &dyn Backend, _: DeviceId, other: &Device) -> Link {
+            match std::ptr::addr_eq(Arc::as_ptr(other.backend()), inner) {
+                true => Link::Direct,
+                false => Link::None,
+            }
+        }
+    }
+    // SAFETY: fewer links break no promise.
+    let own = unsafe { Relay::new(Arc::new(HostBackend::new()), Own) };
+    let checked = Checked::of(own);
+    let (one, other) = (checked.device(DEVICE), checked.device(DeviceId { index: 1, ..DEVICE }));
+    assert_eq!(link(&one, &other), Link::Direct);
+    assert_eq!(link(&one, &Device::cpu(1)), Link::None);
 }
 
 #[test]

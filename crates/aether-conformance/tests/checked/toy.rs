@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use aether_conformance::checked::{By, Checked, Fault, Report, What};
 use aether_core::{
-    Address, Backend, DeviceId, DeviceKind, HostBackend, NativeStream, Point, Region, Touch,
+    Address, Backend, DeviceId, DeviceKind, HostBackend, NativeStream, Point, Region, Rows, Touch,
 };
 
 pub(crate) const DEVICE: DeviceId = DeviceId::new(DeviceKind::CPU, 0);
@@ -275,6 +275,37 @@ fn accesses_that_do_not_conflict_need_no_edge() {
     // One byte in common is enough for a conflict.
     toy.fill(2, Region { address: x.address.add(BYTES / 2 - 1), bytes: 1, ..x });
     assert_eq!(pairs(&toy.reports()), [(What::Fill, 1, What::Fill)]);
+}
+
+#[test]
+fn a_read_that_is_ordered_does_not_hide_the_write_from_one_that_is_not() {
+    let toy = Toy::new(None);
+    let x = toy.allocate();
+    toy.fill(0, x);
+    toy.behind(1, 0);
+    toy.work(1, x, false);
+    assert_eq!(toy.reports(), []);
+    toy.work(2, x, false);
+    assert_eq!(pairs(&toy.reports()), [(What::Fill, 1, What::Work)]);
+}
+
+#[test]
+fn every_row_of_a_copy_is_watched_and_nothing_between_them() {
+    let toy = Toy::new(None);
+    let (x, y) = (toy.allocate(), toy.allocate());
+    let rows = Rows { count: 3, bytes: 4, dst_pitch: 16, src_pitch: 4 };
+    // SAFETY: all rows lie within two allocations that this thread alone works on.
+    unsafe { toy.backend.copy_rows(toy.streams[0], x, y, rows) }.unwrap();
+    let part = |of: Region, at: usize| Region { address: of.address.add(at), bytes: 4, ..of };
+    for between in [4, 12, 20, 28, 36] {
+        toy.work(1, part(x, between), true);
+    }
+    toy.work(1, part(y, 12), true);
+    assert_eq!(toy.reports(), []);
+    for (row, of) in [(0, x), (16, x), (32, x), (0, y), (8, y)] {
+        toy.work(1, part(of, row), true);
+    }
+    assert_eq!(pairs(&toy.reports()), [(What::Copy, 1, What::Work); 5]);
 }
 
 #[test]
