@@ -22,7 +22,7 @@ impl<D: CollectiveDriver> Collectives<D> {
     /// and name makes room for the new one.
     ///
     /// # Errors
-    /// Those of [`Group::join_with`].
+    /// Those of [`Group::join_with`]; `GroupBroken` if another rank broke the new group already.
     pub fn join(&mut self, devices: &[Device], config: &GroupConfig) -> Result<&mut Group<D>> {
         let ids = sorted(devices);
         self.groups.retain(|it| !is(it, &ids, config.name.as_deref()) || it.check().is_ok());

@@ -39,7 +39,7 @@ impl Comm {
     fn called(&self, words: &str) -> Result<()> {
         self.note(words);
         assert!(self.rank != 1 || self.group != "panics", "the driver was told to panic");
-        if self.rank == 1 && self.group == "refuses" {
+        if self.rank == 1 && ["declines", "refuses"].contains(&self.group.as_str()) {
             return Err(Error::new(ErrorKind::Backend, "enqueue", "the driver was told to refuse"));
         }
         Ok(())

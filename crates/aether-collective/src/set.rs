@@ -1,5 +1,6 @@
 //! All members of a group for one caller.
 
+mod agree;
 mod overlap;
 #[cfg(test)]
 mod tests;
@@ -156,6 +157,7 @@ fn plan_all<'a, D: CollectiveDriver>(
         member.check_alive(request.operation().name())?;
         plans.push(member.asker().plan(request)?);
     }
+    agree::check(members, &plans)?;
     overlap::check(&plans)?;
     plans.iter().try_for_each(Member::check_memory)?;
     members.iter().zip(&mut plans).try_for_each(|(member, plan)| compose(plan, member))?;
@@ -193,7 +195,7 @@ unsafe fn enqueue_all<D: CollectiveDriver>(
 
 /// What was queued, and is waited for if it is dropped: borrowed memory must not go before its work.
 struct Queued {
-    parts: SmallVec<[Completion; 1]>,
+    parts: SmallVec<[Completion; 4]>,
 }
 
 impl Queued {

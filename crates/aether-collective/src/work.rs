@@ -13,11 +13,11 @@ use smallvec::SmallVec;
 #[must_use = "the outcome is told here; otherwise only by the memory"]
 #[derive(Clone)]
 pub struct Work {
-    parts: SmallVec<[Completion; 1]>,
+    parts: SmallVec<[Completion; 4]>,
 }
 
 impl Work {
-    pub(crate) fn new(parts: SmallVec<[Completion; 1]>) -> Self {
+    pub(crate) fn new(parts: SmallVec<[Completion; 4]>) -> Self {
         Self { parts }
     }
 

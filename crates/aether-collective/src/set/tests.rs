@@ -175,7 +175,7 @@ fn memory_that_one_member_writes_and_another_touches_is_refused_naming_both() {
 
 #[test]
 fn a_driver_that_fails_one_rank_breaks_the_group_though_it_remembers_nothing() {
-    for (name, kind) in [("refuses", ErrorKind::Backend), ("panics", ErrorKind::Panicked)] {
+    for (name, kind) in [("declines", ErrorKind::Backend), ("panics", ErrorKind::Panicked)] {
         let mut set = join(name, 2);
         let mut all = chunks(&[4, 4]);
         let error = run(&mut set, &mut all, all_reduce).unwrap_err();
@@ -189,6 +189,27 @@ fn a_driver_that_fails_one_rank_breaks_the_group_though_it_remembers_nothing() {
         assert_eq!(set.check().unwrap_err().kind(), ErrorKind::GroupBroken);
         assert_eq!(set.finish().unwrap_err().kind(), kind);
     }
+}
+
+/// Rank 1 fails in its first step. Its second step, and with it the call of both, is then refused, when
+/// rank 0 was queued already.
+#[test]
+fn a_composed_call_that_fails_between_its_steps_ends_for_every_member() {
+    let mut set = join("refuses", 2);
+    let (src, mut dst) = (chunks(&[3, 3]), chunks(&[1, 2]));
+    let mut request = |(src, dst)| Request::ReduceScatterV {
+        src: read(src),
+        dst: write(dst),
+        counts: &[1, 2],
+        op: SUM,
+    };
+    let error = set.submit(src.iter().zip(&mut dst).map(&mut request)).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Backend, "{error}");
+    assert_eq!(set.check().unwrap_err().kind(), ErrorKind::GroupBroken);
+    // Nothing is left on a stream: the memory can be had.
+    assert!(dst.iter().all(|it| it.slice::<i32>().is_ok()));
+    let notes = take_notes("refuses");
+    assert!(!notes.iter().any(|it| it.starts_with("1: send")), "{notes:?}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! What the tests share: devices of their own, data that depends on its position, and a driver that
 //! provides only what is required.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses a part of it")]
 
 mod basic;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aether_collective::{CollectiveDriver, Group, GroupConfig, GroupSet};
 use aether_core::{Chunk, Device, Element, View, ViewMut};
@@ -25,6 +25,16 @@ pub fn devices(count: usize) -> Vec<Device> {
 /// A configuration in which nothing waits for ever.
 pub fn config() -> GroupConfig {
     GroupConfig::default().with_deadline(SOON)
+}
+
+/// Waits until it is so, and fails if it doesn't come.
+#[track_caller]
+pub fn until(mut it_is: impl FnMut() -> bool) {
+    let end = Instant::now() + SOON;
+    while !it_is() {
+        assert!(Instant::now() < end, "it didn't come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// All members of a group of devices of its own.
