@@ -222,15 +222,18 @@ impl Team {
         requests: Vec<Request<'_>>,
         patience: Duration,
     ) -> Step<Vec<Result<()>>> {
-        let works: Vec<Result<Work>> = match self {
+        outcomes(&self.submit(requests), patience)
+    }
+
+    /// Makes a call of every rank, and returns at once: one work a caller.
+    pub(crate) fn submit(&mut self, requests: Vec<Request<'_>>) -> Vec<Result<Work>> {
+        match self {
             Self::One(all) => vec![all.submit(requests)],
-            Self::Many(each) => each
-                .iter_mut()
-                .zip(requests)
-                .map(|(it, request)| it.submit(vec![request]))
-                .collect(),
-        };
-        outcomes(&works, patience)
+            Self::Many(each) => {
+                let both = each.iter_mut().zip(requests);
+                both.map(|(member, request)| member.submit(vec![request])).collect()
+            }
+        }
     }
 
     /// Each caller's members.

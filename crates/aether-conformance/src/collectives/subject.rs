@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aether_collective::{Capabilities, Group, GroupConfig, GroupSet, ReduceOp, Request, Work};
 use aether_collective::{CollectiveDriver, Driver};
-use aether_collective::{Difference, Group, GroupConfig, GroupSet, ReduceOp, Request, Work};
 use aether_core::{DType, Device, Error, Result, View, ViewMut};
 
 use super::CollectiveFixture;
@@ -25,8 +25,8 @@ pub trait Subject: Send + Sync {
     fn deadline(&self) -> Duration;
     /// The fixture's answer to [`CollectiveFixture::patience`].
     fn patience(&self) -> Duration;
-    /// The driver's documented differences.
-    fn differences(&self) -> &'static [Difference];
+    /// What the driver can do, and where it differs.
+    fn capabilities(&self) -> Capabilities;
     /// Whether the driver knows the type.
     fn knows(&self, dtype: DType) -> bool;
     /// Whether the driver reduces the type so.
@@ -113,8 +113,8 @@ impl<F: CollectiveFixture> Subject for Fixed<F> {
         self.0.patience()
     }
 
-    fn differences(&self) -> &'static [Difference] {
-        F::Driver::capabilities().differences
+    fn capabilities(&self) -> Capabilities {
+        F::Driver::capabilities()
     }
 
     fn knows(&self, dtype: DType) -> bool {

@@ -1,6 +1,15 @@
-//! The suite for collective drivers over the host, and over broken wrappers of it.
+//! The collectives' suite over the host, over the host with no more than what a driver must have, and
+//! over broken wrappers of it, each of which a case named here has to catch.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
+mod board;
+mod broken;
+mod comm;
+mod defect;
 mod host;
+mod layer;
+mod mutants;
+mod wrong;
 
 use std::process::ExitCode;
 
@@ -8,6 +17,12 @@ use aether_conformance::collectives;
 
 fn main() -> ExitCode {
     let arguments = libtest_mimic::Arguments::from_args();
-    let trials = collectives::trials(host::OnTheHost);
+    let mut trials = Vec::new();
+    let host = collectives::trials(host::OnTheHost);
+    trials.extend(host.into_iter().map(|it| it.with_kind("host")));
+    let bare = collectives::trials(mutants::Bare);
+    trials.extend(bare.into_iter().map(|it| it.with_kind("bare host")));
+    trials.extend(mutants::without_defect().into_iter().map(|it| it.with_kind("wrapped host")));
+    trials.extend(mutants::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
