@@ -32,6 +32,8 @@ pub fn summon() {
 
 /// How long a waiter looks without giving its core away, then how long it yields before it sleeps.
 const SPINS: u32 = 64;
+/// How long it looks where as many threads wait as there are cores: what they wait for needs a core.
+const FEW_SPINS: u32 = 2;
 const YIELDS: u32 = 256;
 /// How long sleepers sleep at most: deadlines and devices that ring no bell are seen at this pace.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
@@ -67,6 +69,9 @@ struct Engine {
     waiters: Gate,
     workers: Gate,
     started: Once,
+    cores: usize,
+    /// How many threads have waited for longer than a few looks, and still do.
+    waiting: AtomicUsize,
     busy: Mutex<Vec<Arc<Queue>>>,
     retired: Mutex<Vec<Retired>>,
     retired_count: AtomicUsize,
@@ -78,6 +83,8 @@ fn engine() -> &'static Engine {
         waiters: Gate::new(),
         workers: Gate::new(),
         started: Once::new(),
+        cores: std::thread::available_parallelism().map_or(1, |it| it.get()),
+        waiting: AtomicUsize::new(0),
         busy: Mutex::default(),
         retired: Mutex::default(),
         retired_count: AtomicUsize::new(0),
@@ -120,6 +127,7 @@ pub(crate) fn wait_until_issued(queue: &Queue, ticket: u64) {
 
 fn wait_for(queue: &Queue, until: Option<Instant>, reached: impl Fn() -> bool) -> bool {
     let mut round = 0u32;
+    let mut waiting = None;
     let mut sleep = SHORTEST_SLEEP;
     loop {
         if reached() {
@@ -142,9 +150,14 @@ fn wait_for(queue: &Queue, until: Option<Instant>, reached: impl Fn() -> bool) -
             continue;
         }
         round = round.saturating_add(1);
-        if round <= SPINS {
+        if (FEW_SPINS..SPINS).contains(&round)
+            && waiting.get_or_insert_with(Waiting::enter).are_many()
+        {
+            round = SPINS;
+        }
+        if round < SPINS {
             std::hint::spin_loop();
-        } else if round <= SPINS + YIELDS {
+        } else if round < SPINS + YIELDS {
             std::thread::yield_now();
         } else {
             let entered = engine().waiters.enter();
@@ -158,6 +171,28 @@ fn wait_for(queue: &Queue, until: Option<Instant>, reached: impl Fn() -> bool) -
     }
 }
 
+/// A thread that waits, counted.
+struct Waiting(&'static Engine);
+
+impl Waiting {
+    fn enter() -> Self {
+        let engine = engine();
+        engine.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(engine)
+    }
+
+    /// Whether as many threads wait as there are cores, so that looking keeps one from somebody.
+    fn are_many(&self) -> bool {
+        self.0.waiting.load(Ordering::Relaxed) >= self.0.cores
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Engine {
     fn start_workers(&'static self) {
         self.started.call_once(|| {
@@ -165,8 +200,7 @@ impl Engine {
             if cfg!(miri) {
                 return;
             }
-            let cores = std::thread::available_parallelism().map_or(1, |it| it.get());
-            for at in 0..(cores - 1).clamp(1, 8) {
+            for at in 0..(self.cores - 1).clamp(1, 8) {
                 let name = format!("aether-worker-{at}");
                 // Without workers everything still runs when somebody looks.
                 let started = std::thread::Builder::new().name(name).spawn(|| self.work());
