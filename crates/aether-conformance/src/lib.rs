@@ -2,8 +2,8 @@
 //! test doubles that the workspace's own tests need.
 //!
 //! - [`memory`]: the suite for a [`aether_core::Backend`];
-//! - [`transport`]: the suite for a [`Transport`](aether_residency::Transport);
 //! - [`collectives`]: the suite for a [`CollectiveDriver`](aether_collective::CollectiveDriver);
+//! - [`transport`]: the suite for a [`Transport`](aether_residency::Transport);
 //! - [`checked`]: [`Checked`](checked::Checked), a happens-before detector around any backend;
 //! - [`doubles`]: backends that behave as devices do that this machine may not have.
 //!
