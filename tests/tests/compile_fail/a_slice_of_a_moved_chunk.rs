@@ -1,0 +1,8 @@
+use aether::{Chunk, Device};
+
+fn main() {
+    let chunk = Chunk::allocate(&Device::cpu(0), 8).unwrap();
+    let slice = chunk.slice::<u8>().unwrap();
+    let moved = chunk;
+    println!("{slice:?} {moved:?}");
+}
