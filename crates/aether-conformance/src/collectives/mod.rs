@@ -25,7 +25,7 @@
 //! assert!(trials.iter().any(|it| it.name() == "collectives::order::sums_go_in_rank_order"));
 //! ```
 //!
-//! Results are compared with a naive [`reference`], bit for bit. Memory is filled and read through
+//! Results are compared with a naive [`reference`](mod@reference), bit for bit. Memory is filled and read through
 //! chunks, so devices that the host can't address are tested too. A test of the suite itself runs
 //! [`cases`] on a broken [`Subject`].
 
@@ -139,7 +139,7 @@ impl fmt::Debug for Case {
 
 /// All cases, by theme.
 pub fn cases() -> Vec<Case> {
-    let themes: [&[Case]; 15] = [
+    let themes: [&[Case]; 16] = [
         absence::CASES,
         after_failure::CASES,
         cycles::CASES,
@@ -154,6 +154,7 @@ pub fn cases() -> Vec<Case> {
         ordering::CASES,
         refusals::CASES,
         results::CASES,
+        rows::CASES,
         shapes::CASES,
     ];
     themes.concat()

@@ -1,5 +1,12 @@
 //! Which cases state which row of the semantics of the collectives.
 
+use super::bench::{Bench, Step, expect};
+
+super::theme! {
+    "rows":
+    documented_differences_are_of_rows,
+}
+
 /// Every row of the table of semantics, by its first cell, with the cases that state it. A driver that
 /// differs in a row names it in [`Difference::row`](aether_collective::Difference::row), and these cases
 /// are then not run.
@@ -168,6 +175,15 @@ pub const ROWS: &[(&str, &[&str])] = &[
     ),
     ("a strided (non-contiguous) view", &["refusals::a_strided_view_with_the_call_that_packs_it"]),
 ];
+
+/// A difference whose row nobody knows would leave out nothing.
+fn documented_differences_are_of_rows(bench: &Bench<'_>) -> Step {
+    for difference in bench.subject.capabilities().differences {
+        let known = ROWS.iter().any(|(row, _)| *row == difference.row);
+        expect(known, || format!("`{}` is no row of the semantics", difference.row))?;
+    }
+    Ok(())
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! A member of a group with a defect: what it passes on to the host, and what it makes of the answers.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use aether_collective::{CollectiveDriver, Elements, GroupConfig};
@@ -27,6 +27,8 @@ pub(crate) struct Comm {
     pub(crate) defect: Defect,
     board: Arc<Board>,
     state: Mutex<State>,
+    /// What was sent last, by receiver.
+    sent: Mutex<HashMap<usize, Vec<u8>>>,
 }
 
 #[derive(Default)]
@@ -84,8 +86,8 @@ impl Comm {
         }
         let inner = Some(Host::join(id, ranks, rank, device, &lied)?);
         let (board, checked) = (Board::of(id), config.checked);
-        let (device, state) = (device.id(), Mutex::default());
-        Ok(Self { inner, device, rank, ranks, checked, defect, board, state })
+        let (device, state, sent) = (device.id(), Mutex::default(), Mutex::default());
+        Ok(Self { inner, device, rank, ranks, checked, defect, board, state, sent })
     }
 
     /// The host's member.
@@ -203,12 +205,22 @@ impl Comm {
                     it.peer = (self.rank + 1) % self.ranks;
                 }
             }
+            MessageTakesTheOneBefore => {
+                for it in messages.iter_mut().filter(|it| it.sends) {
+                    let before = lock(&self.sent).insert(it.peer, read(it.memory));
+                    if let Some(before) = before.filter(|before| before.len() == it.memory.bytes) {
+                        // Never freed: nobody knows when it has been read.
+                        let before = before.leak();
+                        it.memory.address = Address::from_ptr(before.as_mut_ptr());
+                    }
+                }
+            }
             ZeroElementsSkipped => messages.retain(|it| it.elements.count > 0),
             ReceivesEndAtOnce => state.at_once = messages.iter().any(|it| !it.sends),
             SendsEndAtOnce => {
                 state.at_once = messages.iter().any(|it| it.sends);
                 for it in messages.iter_mut().filter(|it| it.sends) {
-                    // A copy that is never freed: nobody knows when it has been read.
+                    // A copy that is never freed, for the same reason.
                     let copy = read(it.memory).leak();
                     it.memory.address = Address::from_ptr(copy.as_mut_ptr());
                 }

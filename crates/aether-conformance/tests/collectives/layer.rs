@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aether_collective::{Capabilities, GroupConfig, Message, ReduceOp, Request, Work};
+use aether_collective::{Capabilities, Difference, GroupConfig, Message, ReduceOp, Request, Work};
 use aether_conformance::checked::Checked;
 use aether_conformance::collectives::subject::{Fixed, Members, Subject};
 use aether_core::{DType, Device, Error, ErrorKind, Result, Span, SpanMut, View, ViewMut};
@@ -15,6 +15,8 @@ use crate::host::OnTheHost;
 pub(crate) enum Fault {
     /// Calls that have to be refused so go well.
     Accepts(ErrorKind),
+    /// The driver is said to differ in this row.
+    Differs(&'static [Difference]),
     /// Errors name no ranks.
     NamesNoRanks,
     /// Errors say no more than that the call was refused.
@@ -70,7 +72,11 @@ impl Subject for Layer {
     }
 
     fn capabilities(&self) -> Capabilities {
-        host().capabilities()
+        let mut capabilities = host().capabilities();
+        if let Fault::Differs(differences) = self.0 {
+            capabilities.differences = differences;
+        }
+        capabilities
     }
 
     fn knows(&self, dtype: DType) -> bool {

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use aether_collective::GroupConfig;
+use aether_collective::{Difference, GroupConfig};
 use aether_conformance::checked::Checked;
 use aether_conformance::collectives::subject::{Fixed, Subject};
 use aether_conformance::collectives::{self, Case, CollectiveFixture, ROWS};
@@ -79,6 +79,7 @@ const DRIVERS: &[(Defect, &str)] = &[
     (MovedNanMadeCanonical, "moves::every_type_keeps_its_bits"),
     (BoolInverted, "moves::bool_is_moved"),
     (BarrierSkipped, "moves::a_barrier_waits_for_every_rank"),
+    (MessageTakesTheOneBefore, "messages::match_in_order_per_pair"),
     (BatchReceivesReversed, "messages::match_in_order_within_a_batch"),
     (SendsEndAtOnce, "messages::end_for_the_sender_when_the_receiver_took_the_data"),
     (ReceivesEndAtOnce, "messages::end_for_the_receiver_with_the_data"),
@@ -127,6 +128,11 @@ const DRIVERS: &[(Defect, &str)] = &[
     (CollectivesEndAtOnce, "ordering::the_host_waits_for_a_collective"),
 ];
 
+/// A row that there is, and one that there isn't.
+const ROW: &[Difference] =
+    &[Difference { row: "order of a reduction", instead: "a tree of ranks" }];
+const NO_ROW: &[Difference] = &[Difference { row: "the order of sums", instead: "a tree" }];
+
 /// Faults between the caller and the driver.
 const LAYERS: &[(Fault, &str)] = &[
     (Fault::Accepts(ErrorKind::Overlap), "in_place::other_overlaps_are_refused"),
@@ -158,6 +164,7 @@ const LAYERS: &[(Fault, &str)] = &[
     (Fault::Accepts(ErrorKind::SizeMismatch), "refusals::a_part_too_few"),
     (Fault::RefusalBreaks, "refusals::a_refused_call_queues_nothing"),
     (Fault::RefusalQueues, "refusals::a_refused_call_queues_nothing"),
+    (Fault::Differs(NO_ROW), "rows::documented_differences_are_of_rows"),
     (Fault::NamesNoRanks, "absence::an_absent_rank_is_named_to_who_joins"),
     (Fault::Unordered, "ordering::copies_on_other_streams_are_ordered"),
     (Fault::Unordered, "ordering::two_groups_on_the_same_memory_are_ordered"),
@@ -223,6 +230,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(LAYERS.iter().map(layer));
     trials.push(Trial::test("mutants::every_row_has_one", every_row_has_one));
     trials.push(Trial::test("mutants::every_defect_is_used", every_defect_is_used));
+    let name = "mutants::a_documented_difference_is_ignored_with_its_reason";
+    trials.push(Trial::test(name, a_documented_difference_is_ignored_with_its_reason));
     trials
 }
 
@@ -281,6 +290,20 @@ fn every_defect_is_used() -> Result<(), Failed> {
     for defect in Defect::ALL.iter().filter(|it| **it != Nothing) {
         if !DRIVERS.iter().any(|it| it.0 == *defect) {
             return Err(format!("no case is named for {defect:?}").into());
+        }
+    }
+    Ok(())
+}
+
+fn a_documented_difference_is_ignored_with_its_reason() -> Result<(), Failed> {
+    let cases = collectives::cases();
+    for case in cases.iter().filter(|it| it.name.starts_with("order::")) {
+        let Ok(Completion::Ignored { reason }) = case.run(&Layer(Fault::Differs(ROW))) else {
+            return Err(format!("{case:?} was run").into());
+        };
+        let wanted = "documented difference: order of a reduction: a tree of ranks";
+        if reason.as_deref() != Some(wanted) {
+            return Err(format!("{case:?} was ignored because of {reason:?}").into());
         }
     }
     Ok(())
