@@ -1,4 +1,4 @@
-//! Collectives on the CPU, between the threads of one process.
+#![doc = include_str!("../README.md")]
 
 mod call;
 mod comm;
