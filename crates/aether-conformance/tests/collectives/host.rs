@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use aether_conformance::checked::Checked;
 use aether_conformance::collectives::CollectiveFixture;
+use aether_conformance::doubles::Scrambled;
 use aether_core::{Device, DeviceId, DeviceKind, HostBackend};
 use aether_host::Host;
 
@@ -27,7 +28,9 @@ impl CollectiveFixture for OnTheHost {
     }
 
     fn watched(&self, count: usize) -> Option<(Arc<Checked>, Vec<Device>)> {
-        let checked = Checked::around(Arc::new(HostBackend::new()));
+        // Work is issued at once and ends later, so that nothing is ordered by chance.
+        let scrambled = Scrambled::new(Arc::new(HostBackend::new()), count as u64).ok()?;
+        let checked = Checked::around(scrambled);
         let ids = indices(count).map(|index| DeviceId::new(DeviceKind::CPU, index));
         let devices = ids.map(|id| checked.device(id)).collect();
         Some((checked, devices))
