@@ -65,7 +65,10 @@ impl<D: CollectiveDriver> Calls<D> {
     /// Breaks the group because of `why`.
     pub(crate) fn fail(&self, why: &Error) {
         let first = self.failed.set(why.clone()).is_ok();
-        if let Err(error) = D::abort(&self.comm, why)
+        // Contained: whoever gets here has work to wait for, and must not unwind past it.
+        let told = catch_unwind(AssertUnwindSafe(|| D::abort(&self.comm, why)));
+        let told = told.unwrap_or_else(|_| Err(self.panicked("abort a group")));
+        if let Err(error) = told
             && first
         {
             tracing::warn!(%error, %why, "the other ranks can't be told of a failure");
@@ -82,7 +85,16 @@ impl<D: CollectiveDriver> Calls<D> {
 
     /// The owner lets go of the communicator.
     pub(crate) fn leaving(&self) {
-        D::leaving(&self.comm, std::thread::panicking());
+        let panicking = std::thread::panicking();
+        // Called by a destructor, which doesn't panic.
+        if catch_unwind(AssertUnwindSafe(|| D::leaving(&self.comm, panicking))).is_err() {
+            tracing::warn!(device = %self.stream.device(), "the driver panicked when a member left");
+        }
+    }
+
+    fn panicked(&self, attempted: &'static str) -> Error {
+        let error = Error::new(ErrorKind::Panicked, attempted, "the driver panicked");
+        error.on(self.stream.device())
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending<D>> {
@@ -91,10 +103,8 @@ impl<D: CollectiveDriver> Calls<D> {
 
     /// Asks the driver, and settles the call unless it waits for others.
     fn step(&self, token: u64, ask: impl FnOnce() -> Result<bool>) -> Result<Step> {
-        let answer = catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|_| {
-            let error = Error::new(ErrorKind::Panicked, "run a collective", "the driver panicked");
-            Err(error.on(self.stream.device()))
-        });
+        let answer = catch_unwind(AssertUnwindSafe(ask))
+            .unwrap_or_else(|_| Err(self.panicked("run a collective")));
         if matches!(answer, Ok(false)) {
             return Ok(Step::Pending);
         }

@@ -2,7 +2,8 @@
 //!
 //! A call is first planned as if the driver provided it, so that it is refused for the same reasons.
 //! What moves data becomes one batch of messages over the same memory. What reduces becomes an
-//! all_reduce, into memory of the member's own where its destination is none of the caller's.
+//! all_reduce, into memory of the member's own where its destination is none of the caller's. Ranks of
+//! several callers that disagree on such a call are told of the messages, or the all_reduce, that differ.
 
 use std::ops::Range;
 
@@ -46,7 +47,7 @@ pub(crate) fn compose<D: CollectiveDriver>(
                 let memory = Chunk::allocate(&member.device, bytes)?;
                 let dst = whole::<D>(&memory)?;
                 plan.call = Call::AllReduce { src, dst, elements, op };
-                plan.scratch = Some(Scratch { memory, then: None });
+                plan.scratch = Some(Box::new(Scratch { memory, then: None }));
             }
         },
         Call::Barrier if !can.barrier => {
@@ -54,7 +55,7 @@ pub(crate) fn compose<D: CollectiveDriver>(
             let own = whole::<D>(&memory)?;
             let elements = D::elements(DType::F32, memory.size() as u64)?;
             plan.call = Call::AllReduce { src: own, dst: own, elements, op: ReduceOp::Sum };
-            plan.scratch = Some(Scratch { memory, then: None });
+            plan.scratch = Some(Box::new(Scratch { memory, then: None }));
         }
         Call::AllGatherV { counts, .. } if !can.vector => {
             plan.call = all_gather_v(plan, member, counts)?;
@@ -74,7 +75,7 @@ pub(crate) fn compose<D: CollectiveDriver>(
             let elements = count::<D>(from)?;
             let (src, dst, op) = (*src, whole::<D>(&memory)?, *op);
             plan.call = Call::AllReduce { src, dst, elements, op };
-            plan.scratch = Some(Scratch { memory, then: Some((to_myself, own)) });
+            plan.scratch = Some(Box::new(Scratch { memory, then: Some((to_myself, own)) }));
         }
         _ => {}
     }

@@ -17,6 +17,12 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// Whether the driver runs collectives on the device.
     fn supports(device: &Device) -> bool;
 
+    /// Whether the member of `device` can use memory of the device `memory`. Provided as its own memory
+    /// alone; a driver on shared memory reaches more.
+    fn reaches(device: &Device, memory: &Device) -> bool {
+        device == memory
+    }
+
     /// What the driver can do beyond what is required, and where it differs from aether's semantics.
     fn capabilities() -> Capabilities;
 

@@ -129,7 +129,7 @@ impl<D: CollectiveDriver> Member<D> {
             // SAFETY: the caller keeps what is not tracked.
             None => unsafe { self.put(plan.call, &plan.reads, &plan.writes) },
             // SAFETY: as above.
-            Some(scratch) => unsafe { self.enqueue_composed(plan, scratch) },
+            Some(scratch) => unsafe { self.enqueue_composed(plan, *scratch) },
         }
     }
 

@@ -173,4 +173,13 @@ unsafe impl CollectiveDriver for Paper {
         comm.note("end");
         Ok(())
     }
+
+    fn abort(comm: &Comm, _: &Error) -> Result<()> {
+        assert!(comm.group != "panics at the end", "the driver was told to panic");
+        Err(Error::new(ErrorKind::Unsupported, "abort", "not on paper"))
+    }
+
+    fn leaving(comm: &Comm, _: bool) {
+        assert!(comm.group != "panics at the end", "the driver was told to panic");
+    }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Plan<'a, D: CollectiveDriver> {
     pub(crate) reads: SmallVec<[Span<'a>; 2]>,
     pub(crate) writes: SmallVec<[SpanMut<'a>; 1]>,
     /// Memory of the member's own that a composed call needs.
-    pub(crate) scratch: Option<Scratch<D>>,
+    pub(crate) scratch: Option<Box<Scratch<D>>>,
 }
 
 impl Asker<'_> {

@@ -12,8 +12,8 @@ use aether_core::{
 };
 use aether_host::Host;
 use common::{
-    Basic, all_data, chunk_views, chunk_views_mut, chunks, config, contents, data, devices, set,
-    sum, view_mut, views_mut,
+    Basic, all_data, chunk_views, chunk_views_mut, chunks, config, contents, data, devices,
+    meanwhile, set, sum, view_mut, views_mut,
 };
 
 const SUM: ReduceOp = ReduceOp::Sum;
@@ -78,8 +78,10 @@ fn a_failed_call_leaves_its_failure_byte_by_byte_until_all_is_overwritten() {
 
 #[test]
 fn a_call_that_reads_what_a_failure_left_is_refused_and_queues_nothing() {
+    let other = devices(1).remove(0);
+    // The last member's part is the one that is refused.
     let mut failed = failed_write();
-    let devices = [failed.device().clone(), devices(1).remove(0)];
+    let devices = [failed.device().clone(), other];
     let mut set = GroupSet::<Host>::join_with(&devices, &config()).unwrap();
     let mut other = Chunk::from_vec(&devices[1], data(1, 16)).unwrap();
     let mut both = [&mut other, &mut failed];
@@ -134,6 +136,32 @@ fn a_dependency_that_fails_later_fails_the_call_and_tells_the_others() {
     }
     run::<Host>();
     run::<Basic>();
+}
+
+/// The last member's part fails between the look at all parts and its own turn, when the first member
+/// waits for it already.
+#[test]
+fn members_that_were_queued_before_one_was_refused_are_told() {
+    let other = devices(1).remove(0);
+    let [mut zero, mut one] = pair::<Host>();
+    let (chunk, first) = pending_write(&mut zero);
+    let list = [other, chunk.device().clone()];
+    let mut set = GroupSet::<Basic>::join_with(&list, &config()).unwrap();
+    let own = Chunk::from_vec(&list[0], data(1, 16)).unwrap();
+    let mut dst = chunks(&list, vec![vec![-1i64; 16]; 2]);
+    let src = [&own, &chunk].map(|it| it.view::<i64, 1>([16]).unwrap());
+    meanwhile(move || {
+        one.abort(&why());
+        assert!(first.wait().is_err());
+    });
+    let began = Instant::now();
+    let error = set.all_reduce_async(&src, &mut chunk_views_mut(&mut dst), SUM).map(drop);
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Parse);
+    assert!(began.elapsed() < Duration::from_secs(10), "nobody was left to wait");
+    assert_eq!(set.check().unwrap_err().kind(), ErrorKind::GroupBroken);
+    // The first member's part was queued and has failed; the last one's never was.
+    assert_eq!(dst[0].to_vec::<i64>().unwrap_err().kind(), ErrorKind::Parse);
+    assert_eq!(dst[1].to_vec::<i64>().unwrap(), [-1; 16]);
 }
 
 /// As above, where the call is composed of two steps.

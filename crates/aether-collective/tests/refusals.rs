@@ -3,8 +3,14 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use aether_collective::{Group, GroupSet, Message, ReduceOp, Request};
-use aether_core::{AsSpan, Chunk, DType, ErrorKind, Result, Span, SpanMut, View, ViewMut};
+use aether_core::{
+    AsSpan, Backend, Chunk, DType, Device, ErrorKind, HostBackend, Result, Span, SpanMut, View,
+    ViewMut,
+};
 use aether_host::Host;
 use common::{
     all_data, chunk_views_mut, chunks, data, each_rank, set, sum, view, view_mut, views, views_mut,
@@ -121,16 +127,32 @@ fn roots_and_peers_are_in_the_group() {
 }
 
 #[test]
-fn buffers_are_on_the_device_of_their_member() {
+fn buffers_are_on_devices_that_their_member_reaches() {
     let mut set = Tested::new();
-    let mut all = chunks(set.0.devices(), all_data(3, 6));
-    all.swap(0, 1);
+    // The same names, served by another backend.
+    let backend: Arc<dyn Backend> = Arc::new(HostBackend::new());
+    let foreign = set.0.devices().iter().map(|it| Device::new(it.id(), backend.clone()));
+    let foreign: Vec<Device> = foreign.collect();
+    let mut all = chunks(&foreign, all_data(3, 6));
     let kind = ErrorKind::WrongDevice;
     set.refuses(kind, |it| it.all_reduce_in_place(&mut chunk_views_mut(&mut all), SUM));
     set.refuses(kind, |it| it.broadcast_in_place(&mut chunk_views_mut(&mut all), 0));
-    let mut empty = chunks::<i64>(set.0.devices(), vec![vec![]; 3]);
-    empty.rotate_left(1);
+    let mut empty = chunks::<i64>(&foreign, vec![vec![]; 3]);
     set.refuses(kind, |it| it.all_gather_in_place(&mut chunk_views_mut(&mut empty)));
+}
+
+#[test]
+fn members_of_one_caller_may_work_in_parts_of_one_chunk() {
+    let mut set = set::<Host>(4);
+    let device = set.devices()[2].clone();
+    let memory: Vec<i64> = (0..4).flat_map(|rank| data(rank, 25)).collect();
+    let mut chunk = Chunk::from_vec(&device, memory).unwrap();
+    let whole = chunk.view_mut::<i64, 1>([100]).unwrap();
+    let (low, high) = whole.split_at(0, 50).unwrap();
+    let ((one, two), (three, four)) = (low.split_at(0, 25).unwrap(), high.split_at(0, 25).unwrap());
+    let work = set.all_reduce_in_place_async(&mut [one, two, three, four], SUM).unwrap();
+    assert!(work.wait_timeout(Duration::from_secs(30)).unwrap());
+    assert_eq!(chunk.to_vec::<i64>().unwrap(), vec![sum(4, 25); 4].concat());
 }
 
 #[test]

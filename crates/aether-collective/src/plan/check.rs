@@ -30,14 +30,14 @@ impl Check<'_> {
         Err(self.refuse(ErrorKind::Overlap, reason, one.bytes()))
     }
 
-    /// A buffer on this member's device, of a type the driver knows, whole and aligned.
+    /// A buffer that this member's device reaches, of a type the driver knows, whole and aligned.
     pub(super) fn buffer<D: CollectiveDriver>(
         &self,
         span: &Span<'_>,
     ) -> Result<Elements<D::DataType>> {
         let device = self.asker.device;
         let on_host = || device.kind() == DeviceKind::CPU && device.host_addressable();
-        if !span.device().map_or_else(on_host, |it| it == device) {
+        if !span.device().map_or_else(on_host, |it| D::reaches(device, it)) {
             let where_ = span.device().map_or("the host".to_owned(), |it| it.to_string());
             let reason = format!("the buffer is on {where_}");
             return Err(self.refuse(ErrorKind::WrongDevice, reason, span.bytes()));

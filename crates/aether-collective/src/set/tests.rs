@@ -224,6 +224,14 @@ fn an_aborted_group_refuses_work_and_names_the_reason() {
 }
 
 #[test]
+fn a_driver_that_panics_when_a_group_ends_takes_nobody_with_it() {
+    let mut set = join("panics at the end", 2);
+    set.abort(&Error::new(ErrorKind::InvalidArgument, "read a batch", "line 7 is ragged"));
+    assert_eq!(set.barrier().unwrap_err().kind(), ErrorKind::GroupBroken);
+    drop(set);
+}
+
+#[test]
 fn a_device_that_the_driver_lacks_is_refused_at_once() {
     let error = GroupSet::<Paper>::join(&[Device::cpu(0), Device::cpu(1000)]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");

@@ -1,11 +1,23 @@
 //! The host with nothing but what a driver has to provide.
 
+use std::cell::RefCell;
+
 use aether_collective::{
     Capabilities, CollectiveDriver, CommunicationId, DeviceResource, Driver, Elements, GroupConfig,
     ReduceOp,
 };
 use aether_core::{DType, Device, Error, Region, Result, Stream};
 use aether_host::Host;
+
+thread_local! {
+    /// What happens once, when this thread next enqueues an all_reduce.
+    static MEANWHILE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// Has something happen when this thread next enqueues an all_reduce.
+pub fn meanwhile(run: impl FnOnce() + 'static) {
+    MEANWHILE.set(Some(Box::new(run)));
+}
 
 type Comm = <Host as CollectiveDriver>::Communicator;
 type Range = DeviceResource<Host>;
@@ -80,6 +92,9 @@ unsafe impl CollectiveDriver for Basic {
         op: ReduceOp,
         stream: Raw,
     ) -> Result<()> {
+        if let Some(run) = MEANWHILE.take() {
+            run();
+        }
         // SAFETY: the caller promises the same contract.
         unsafe { Host::all_reduce(comm, src, dst, elements, op, stream) }
     }
