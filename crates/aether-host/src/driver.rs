@@ -31,6 +31,11 @@ impl Driver for Host {
         device.kind() == DeviceKind::CPU && device.host_addressable()
     }
 
+    fn reaches(device: &Device, memory: &Device) -> bool {
+        // One machine, one memory: a part of one chunk may be any member's buffer.
+        Self::supports(memory) && device.shares_backend(memory)
+    }
+
     fn capabilities() -> Capabilities {
         let mut all = Capabilities::default();
         (all.barrier, all.rooted, all.vector) = (true, true, true);

@@ -27,7 +27,21 @@ fn sum_in_place(set: &mut GroupSet<Host>, chunks: &mut [Chunk]) -> Work {
 #[test]
 fn one_caller_reduces_two_halves_of_one_chunk_in_place() {
     within(PATIENCE, || {
-        // Host memory that isn't of a chunk counts for every host device.
+        let mut set = set(2);
+        let data: Vec<i32> = (0..2000).collect();
+        let mut chunk = Chunk::from_vec(&Device::cpu(0), data).unwrap();
+        let whole = chunk.view_mut::<i32, 1>([2000]).unwrap();
+        let (low, high) = whole.split_at(0, 1000).unwrap();
+        let work = set.all_reduce_in_place_async(&mut [low, high], ReduceOp::Sum).unwrap();
+        work.wait().unwrap();
+        let data = chunk.slice::<i32>().unwrap();
+        assert!((0..2000).all(|at| data[at] == 2 * (at as i32 % 1000) + 1000));
+    });
+}
+
+#[test]
+fn one_caller_reduces_two_halves_of_one_vector_in_place() {
+    within(PATIENCE, || {
         let mut set = set(2);
         let mut data: Vec<i32> = (0..2000).collect();
         let (low, high) = data.split_at_mut(1000);

@@ -1,7 +1,9 @@
 //! What is refused before anything is queued.
 
+use std::sync::Arc;
+
 use aether_collective::{Message, ReduceOp, Request};
-use aether_core::{AsSpanMut, DType, DeviceKind, ErrorKind};
+use aether_core::{AsSpanMut, Backend, DType, Device, DeviceKind, ErrorKind, HostBackend};
 
 use super::bench::{Bench, Form, Step, Stop, Team, expect, expect_kind};
 use super::buffer::{Buffer, numbers};
@@ -231,11 +233,13 @@ fn types_that_differ(bench: &Bench<'_>) -> Step {
 
 fn memory_of_another_device(bench: &Bench<'_>) -> Step {
     bench.both(2, |team, devices| {
-        let mut swapped = devices.to_vec();
-        swapped.reverse();
+        // The same names, served by a backend of their own: no driver knows them.
+        let backend: Arc<dyn Backend> = Arc::new(HostBackend::new());
+        let foreign = devices.iter().map(|it| Device::new(it.id(), Arc::clone(&backend)));
+        let foreign: Vec<Device> = foreign.collect();
         let operation = Operation::AllReduce(ReduceOp::Sum);
         let ends = ((TYPE, 4), (TYPE, 4));
-        buffers_refused(team, &swapped, &operation, ends, ErrorKind::WrongDevice)?;
+        buffers_refused(team, &foreign, &operation, ends, ErrorKind::WrongDevice)?;
         goes_on(team, devices)
     })
 }
