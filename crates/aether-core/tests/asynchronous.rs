@@ -282,6 +282,45 @@ fn doubt_about_an_end_goes_on_to_what_was_ordered_behind_it() {
 }
 
 #[test]
+fn doubt_goes_on_to_what_the_device_had_ordered_behind_it_already() {
+    let (device, lead) = Manual::device();
+    let mut there = Chunk::allocate(&device, 64).unwrap();
+    let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
+    fill_async(&mut there, 1u8, &streams[0]).unwrap();
+    let behind = fill_async(&mut there, 2u8, &streams[1]).unwrap();
+    // Both are on the device, which goes on to tell of the second stream alone.
+    lead.lose_stream(streams[0].native());
+    lead.run();
+    assert_eq!(behind.wait().unwrap_err().reason(), "the device is lost");
+    drop(there);
+    look_hard();
+    assert_eq!(lead.live(), 1);
+    lead.free_leaked();
+}
+
+#[test]
+fn an_end_is_told_only_when_it_is_known_how_what_was_read_came_out() {
+    for _ in 0..if cfg!(miri) { 2 } else { 50 } {
+        let (device, lead) = Manual::device();
+        let host = Chunk::from_vec(&Device::cpu(0), bytes(64, 3)).unwrap();
+        let mut chunks: Vec<_> = (0..3).map(|_| Chunk::allocate(&device, 64).unwrap()).collect();
+        let streams: Vec<_> = (0..3).map(|_| Stream::new(&device).unwrap()).collect();
+        fill_async(&mut chunks[0], 1u8, &streams[0]).unwrap();
+        lead.fail_copies(1);
+        copy_async(&mut chunks[0], &host, &streams[0]).unwrap();
+        let (first, rest) = chunks.split_at_mut(1);
+        copy_async(&mut rest[0], &first[0], &streams[1]).unwrap();
+        let (middle, last) = rest.split_at_mut(1);
+        let end = copy_async(&mut last[0], &middle[0], &streams[2]).unwrap();
+        lead.run();
+        // The device is done with all three, and the host has looked at none but the last.
+        assert!(!matches!(end.status(), Status::Done));
+        assert_eq!(end.wait().unwrap_err().reason(), "the device was told to fail");
+        lead.check();
+    }
+}
+
+#[test]
 fn an_operation_whose_mark_fails_has_failed_and_its_memory_stays() {
     let (device, lead) = Manual::device();
     let host = Chunk::from_vec(&Device::cpu(0), bytes(64, 1)).unwrap();

@@ -36,6 +36,7 @@ struct State {
     fail_waits: usize,
     panic_copies: usize,
     lost: bool,
+    lost_streams: BTreeSet<u64>,
 }
 
 #[derive(Default)]
@@ -86,6 +87,7 @@ impl Manual {
             fail_waits: 0,
             panic_copies: 0,
             lost: false,
+            lost_streams: BTreeSet::new(),
         };
         let lead = Arc::new(Self { state: Mutex::new(state), host, staging });
         (Device::new(DeviceId::new(DeviceKind(901), 0), lead.clone()), lead)
@@ -159,6 +161,11 @@ impl Manual {
     /// From now on the device can't tell what has ended.
     pub(crate) fn lose(&self) {
         self.state().lost = true;
+    }
+
+    /// From now on the device can't tell what of one stream has ended.
+    pub(crate) fn lose_stream(&self, stream: NativeStream) {
+        self.state().lost_streams.insert(stream.0);
     }
 
     /// How many allocations there are.
@@ -338,7 +345,7 @@ unsafe impl Backend for Manual {
 
     fn is_done(&self, at: Point) -> Result<bool> {
         let state = self.state();
-        match state.lost {
+        match state.lost || state.lost_streams.contains(&at.stream.0) {
             true => Err(Error::new(ErrorKind::Backend, "ask for the end", "the device is lost")),
             false => Ok(state.is_reached(at)),
         }
