@@ -27,7 +27,10 @@ pub fn look() -> bool {
 
 /// Wakes the workers: there is enough to do for more threads than those that look.
 pub fn summon() {
-    engine().workers.ring();
+    let engine = engine();
+    if !engine.are_many_waiting() {
+        engine.workers.ring();
+    }
 }
 
 /// How long a waiter looks without giving its core away, then how long it yields before it sleeps.
@@ -70,7 +73,7 @@ struct Engine {
     workers: Gate,
     started: Once,
     cores: usize,
-    /// How many threads have waited for longer than a few looks, and still do.
+    /// How many threads have waited for longer than a few looks, and look still.
     waiting: AtomicUsize,
     busy: Mutex<Vec<Arc<Queue>>>,
     retired: Mutex<Vec<Retired>>,
@@ -150,10 +153,8 @@ fn wait_for(queue: &Queue, until: Option<Instant>, reached: impl Fn() -> bool) -
             continue;
         }
         round = round.saturating_add(1);
-        if (FEW_SPINS..SPINS).contains(&round)
-            && waiting.get_or_insert_with(Waiting::enter).are_many()
-        {
-            round = SPINS;
+        if round >= FEW_SPINS && waiting.get_or_insert_with(Waiting::enter).0.are_many_waiting() {
+            round = round.max(SPINS);
         }
         if round < SPINS {
             std::hint::spin_loop();
@@ -164,6 +165,8 @@ fn wait_for(queue: &Queue, until: Option<Instant>, reached: impl Fn() -> bool) -
             if reached() || queue.advance() || look_until(until) {
                 continue;
             }
+            // Who sleeps looks no more.
+            waiting = None;
             let left = until.map_or(sleep, |it| it.saturating_duration_since(Instant::now()));
             entered.sleep(left.min(sleep));
             sleep = (sleep * 2).min(LONGEST_SLEEP);
@@ -171,7 +174,7 @@ fn wait_for(queue: &Queue, until: Option<Instant>, reached: impl Fn() -> bool) -
     }
 }
 
-/// A thread that waits, counted.
+/// A thread that waits and looks, counted.
 struct Waiting(&'static Engine);
 
 impl Waiting {
@@ -179,11 +182,6 @@ impl Waiting {
         let engine = engine();
         engine.waiting.fetch_add(1, Ordering::Relaxed);
         Self(engine)
-    }
-
-    /// Whether as many threads wait as there are cores, so that looking keeps one from somebody.
-    fn are_many(&self) -> bool {
-        self.0.waiting.load(Ordering::Relaxed) >= self.0.cores
     }
 }
 
@@ -194,6 +192,12 @@ impl Drop for Waiting {
 }
 
 impl Engine {
+    /// Whether as many threads wait, awake, as there are cores: one more that looks keeps a core from
+    /// somebody.
+    fn are_many_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) >= self.cores
+    }
+
     fn start_workers(&'static self) {
         self.started.call_once(|| {
             // Miri takes a thread that outlives `main` for a leak; its tests look for themselves.
@@ -214,7 +218,8 @@ impl Engine {
     fn work(&self) {
         let mut tick = QUICKEST_TICK;
         loop {
-            if look() {
+            // Those who wait look, too.
+            if !self.are_many_waiting() && look() {
                 tick = QUICKEST_TICK;
                 continue;
             }
