@@ -232,6 +232,29 @@ fn drop_or_keep(chunk: Chunk) {
 }
 
 #[test]
+fn nothing_is_issued_behind_a_refused_write_before_the_readers_it_stands_for_have_ended() {
+    let (device, lead) = Manual::device();
+    let mut there = Chunk::allocate(&device, 64).unwrap();
+    let mut other = Chunk::allocate(&device, 64).unwrap();
+    let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
+    let on_host = [(); 2].map(|()| Stream::new(&Device::cpu(0)).unwrap());
+    let (reader, writer) = (Held::new(), Held::new());
+    reads(&on_host[0], &there, 0..64, &reader);
+    writes(&on_host[1], &mut other, 0..64, &writer);
+    let refused = copy_async(&mut there, &other, &streams[0]).unwrap();
+    let next = fill_async(&mut there, 7u8, &streams[1]).unwrap();
+    writer.fail();
+    look_hard();
+    assert_eq!(lead.queued(), 0);
+    reader.open();
+    let _pump = lead.pump();
+    next.wait().unwrap();
+    assert_eq!(refused.wait().unwrap_err().reason(), "told to fail");
+    assert_eq!(there.to_vec::<u8>().unwrap(), [7; 64]);
+    lead.check();
+}
+
+#[test]
 fn memory_of_work_that_a_device_lost_is_never_freed() {
     let (device, lead) = Manual::device();
     let (owner, counts) = Owner::new(bytes(64, 1));
