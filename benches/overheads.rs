@@ -5,7 +5,8 @@
 use std::hint::black_box;
 
 use aether::{
-    Chunk, Device, GroupSet, Host, PartitionSpec, ReduceOp, Stream, View, copy_async, partition_view,
+    Chunk, Device, GroupSet, Host, PartitionSpec, ReduceOp, Stream, View, copy_async,
+    partition_view,
 };
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 

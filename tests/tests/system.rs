@@ -54,7 +54,8 @@ fn a_training_step_without_one_wait_in_between_is_ordered() {
             for (rank, gradient) in gradients.iter().enumerate() {
                 // On another stream than the one that wrote it.
                 let stream = &streams[(rank + 1) % 4];
-                last = Some(copy_async(weights.chunk_mut(rank).unwrap(), gradient, stream).unwrap());
+                last =
+                    Some(copy_async(weights.chunk_mut(rank).unwrap(), gradient, stream).unwrap());
             }
         }
         drop(last);
@@ -62,7 +63,11 @@ fn a_training_step_without_one_wait_in_between_is_ordered() {
         for rank in (0..4).rev() {
             let found = weights.chunk(rank).unwrap().slice::<f32>().unwrap();
             // Not `assert_eq`: a thousand numbers help nobody.
-            assert!(found == want, "seed {seed}, rank {rank}: {:?}", found.iter().zip(&want).next());
+            assert!(
+                found == want,
+                "seed {seed}, rank {rank}: {:?}",
+                found.iter().zip(&want).next()
+            );
         }
         weights.ensure_identical().unwrap();
         drop((weights, gradients, source));
