@@ -93,13 +93,13 @@ impl<D: CollectiveDriver> Member<D> {
     /// Spans of the plan that are not tracked outlive the completion.
     pub(crate) unsafe fn enqueue_composed(
         &self,
-        plan: Plan<'_, D>,
+        plan: &mut Plan<'_, D>,
         scratch: Scratch<D>,
     ) -> Result<Completion> {
         let Scratch { mut memory, then } = scratch;
         let writes = memory.span_of_mut(.., DType::U8)?;
         // SAFETY: the caller keeps what is not tracked; the scratch memory is a chunk's.
-        let first = unsafe { self.put(plan.call, &plan.reads, &[writes]) }?;
+        let first = unsafe { self.put(plan.take_call(), &plan.reads, &[writes]) }?;
         let Some((call, part)) = then else {
             self.keep_beat(plan.operation, memory);
             return Ok(first);

@@ -6,12 +6,11 @@ mod typed;
 use std::fmt;
 
 use aether_core::{Device, Error, ErrorKind, Result};
-use smallvec::smallvec;
 
 use crate::formation::{self, Place};
 use crate::member::{Member, check_supported};
 use crate::rendezvous::{self, Rendezvous};
-use crate::set::run_all;
+use crate::set::{run_all, submit_all};
 use crate::{CollectiveDriver, CommunicationId, GroupConfig, Request, Work};
 
 pub use batch::Batch;
@@ -106,7 +105,7 @@ impl<D: CollectiveDriver> Group<D> {
     /// # Errors
     /// Every refusal and failure of aether's semantics.
     pub fn run(&mut self, request: Request<'_>) -> Result<()> {
-        run_all(std::slice::from_ref(&self.member), smallvec![request])
+        run_all(std::slice::from_ref(&self.member), std::iter::once(request))
     }
 
     /// Makes an untyped call and returns at once. The spans belong to chunks.
@@ -114,7 +113,7 @@ impl<D: CollectiveDriver> Group<D> {
     /// # Errors
     /// Every refusal of aether's semantics; `BorrowedMemory`.
     pub fn submit(&mut self, request: Request<'_>) -> Result<Work> {
-        crate::set::submit_all(std::slice::from_ref(&self.member), smallvec![request])
+        submit_all(std::slice::from_ref(&self.member), std::iter::once(request))
     }
 
     /// Breaks the group because of `why`: every rank's pending calls fail with it, where the driver can

@@ -116,7 +116,7 @@ impl<D: CollectiveDriver> Member<D> {
         plan.reads.iter().try_for_each(Span::check_readable)
     }
 
-    /// Puts a checked call on the member's stream.
+    /// Puts a checked call on the member's stream. The plan is used up.
     ///
     /// # Errors
     /// Nothing was queued: memory that may not be written, or a read of what a failed write left. Or,
@@ -124,10 +124,10 @@ impl<D: CollectiveDriver> Member<D> {
     ///
     /// # Safety
     /// Spans of the plan that are not tracked outlive the completion.
-    pub(crate) unsafe fn enqueue(&self, mut plan: Plan<'_, D>) -> Result<Completion> {
+    pub(crate) unsafe fn enqueue(&self, plan: &mut Plan<'_, D>) -> Result<Completion> {
         match plan.scratch.take() {
             // SAFETY: the caller keeps what is not tracked.
-            None => unsafe { self.put(plan.call, &plan.reads, &plan.writes) },
+            None => unsafe { self.put(plan.take_call(), &plan.reads, &plan.writes) },
             // SAFETY: as above.
             Some(scratch) => unsafe { self.enqueue_composed(plan, *scratch) },
         }

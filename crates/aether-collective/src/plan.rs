@@ -35,6 +35,13 @@ pub(crate) struct Plan<'a, D: CollectiveDriver> {
     pub(crate) scratch: Option<Box<Scratch<D>>>,
 }
 
+impl<D: CollectiveDriver> Plan<'_, D> {
+    /// The call, to be made.
+    pub(crate) fn take_call(&mut self) -> Call<D> {
+        std::mem::replace(&mut self.call, Call::Barrier)
+    }
+}
+
 impl Asker<'_> {
     /// Checks the request and resolves it for the driver.
     ///

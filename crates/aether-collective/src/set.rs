@@ -84,7 +84,7 @@ impl<D: CollectiveDriver> GroupSet<D> {
     /// # Errors
     /// Every refusal and failure of aether's semantics.
     pub fn run<'a>(&mut self, requests: impl IntoIterator<Item = Request<'a>>) -> Result<()> {
-        run_all(&self.members, requests.into_iter().collect())
+        run_all(&self.members, collected(requests).into_iter())
     }
 
     /// Makes an untyped call of every member, by rank, and returns at once. The spans belong to
@@ -93,7 +93,7 @@ impl<D: CollectiveDriver> GroupSet<D> {
     /// # Errors
     /// Every refusal of aether's semantics; `BorrowedMemory`.
     pub fn submit<'a>(&mut self, requests: impl IntoIterator<Item = Request<'a>>) -> Result<Work> {
-        submit_all(&self.members, requests.into_iter().collect())
+        submit_all(&self.members, collected(requests).into_iter())
     }
 
     /// Breaks the group because of `why`: pending calls fail with it, where the driver can abort, and
@@ -117,51 +117,57 @@ impl<D: CollectiveDriver> fmt::Debug for GroupSet<D> {
     }
 }
 
+/// The requests, whose number has to be known before the first is looked at.
+fn collected<'a>(requests: impl IntoIterator<Item = Request<'a>>) -> Requests<'a> {
+    requests.into_iter().collect()
+}
+
 /// Makes the calls of these members of one group and waits for their end, however it comes.
-pub(crate) fn run_all<D: CollectiveDriver>(
+pub(crate) fn run_all<'a, D: CollectiveDriver>(
     members: &[Member<D>],
-    requests: Requests<'_>,
+    requests: impl ExactSizeIterator<Item = Request<'a>>,
 ) -> Result<()> {
-    let plans = plan_all(members, requests)?;
+    let mut plans = Plans::new();
+    plan_all(members, requests, &mut plans)?;
     // SAFETY: `Queued` waits for the end of everything that was queued before this function returns
     // or unwinds, and the requests' spans outlive the function.
-    let queued = unsafe { enqueue_all(members, plans) }?;
+    let queued = unsafe { enqueue_all(members, &mut plans) }?;
     queued.wait()
 }
 
 /// Makes the calls of these members of one group and returns at once.
-pub(crate) fn submit_all<D: CollectiveDriver>(
+pub(crate) fn submit_all<'a, D: CollectiveDriver>(
     members: &[Member<D>],
-    requests: Requests<'_>,
+    requests: impl ExactSizeIterator<Item = Request<'a>>,
 ) -> Result<Work> {
-    let plans = plan_all(members, requests)?;
+    let mut plans = Plans::new();
+    plan_all(members, requests, &mut plans)?;
     plans.iter().try_for_each(Member::check_tracked)?;
     // SAFETY: every span is tracked, as was just checked.
-    let queued = unsafe { enqueue_all(members, plans) }?;
+    let queued = unsafe { enqueue_all(members, &mut plans) }?;
     Ok(queued.into_work())
 }
 
 type Plans<'a, D> = SmallVec<[Plan<'a, D>; 4]>;
 
-/// Checks everything of every member.
+/// Checks everything of every member. Plans are large, so they stay where the caller has them.
 fn plan_all<'a, D: CollectiveDriver>(
     members: &[Member<D>],
-    requests: Requests<'a>,
-) -> Result<Plans<'a, D>> {
+    requests: impl ExactSizeIterator<Item = Request<'a>>,
+    plans: &mut Plans<'a, D>,
+) -> Result<()> {
     if requests.len() != members.len() {
         let reason = format!("{} parts were given for {} members", requests.len(), members.len());
         return Err(Error::new(ErrorKind::SizeMismatch, "make a collective call", reason));
     }
-    let mut plans = Plans::new();
     for (member, request) in members.iter().zip(requests) {
         member.check_alive(request.operation().name())?;
         plans.push(member.asker().plan(request)?);
     }
-    agree::check(members, &plans)?;
-    overlap::check(&plans)?;
+    agree::check(members, plans)?;
+    overlap::check(plans)?;
     plans.iter().try_for_each(Member::check_memory)?;
-    members.iter().zip(&mut plans).try_for_each(|(member, plan)| compose(plan, member))?;
-    Ok(plans)
+    members.iter().zip(plans).try_for_each(|(member, plan)| compose(plan, member))
 }
 
 /// Puts the calls on the members' streams.
@@ -173,7 +179,7 @@ fn plan_all<'a, D: CollectiveDriver>(
 /// Spans that are not tracked outlive what is returned, or its work is waited for.
 unsafe fn enqueue_all<D: CollectiveDriver>(
     members: &[Member<D>],
-    plans: Plans<'_, D>,
+    plans: &mut Plans<'_, D>,
 ) -> Result<Queued> {
     let mut queued = Queued { parts: SmallVec::new() };
     for (member, plan) in members.iter().zip(plans) {

@@ -132,6 +132,10 @@ fn finish_waits_for_what_was_enqueued_and_for_no_other_rank_to_finish() {
     let finished = AtomicBool::new(false);
     each_rank(2, |mut group: Group<Host>| {
         let mut chunk = chunk_of(&group, 10);
+        if group.rank() == 1 {
+            // Rank 0 is in `finish` by now.
+            std::thread::sleep(Duration::from_millis(100));
+        }
         let work = all_reduce(&mut group, &mut chunk);
         if group.rank() == 0 {
             group.finish().unwrap();

@@ -9,7 +9,7 @@ use crate::{CollectiveDriver, Elements, ReduceOp};
 
 impl Check<'_> {
     /// The source, unless it is exactly `place`, which is the in-place form; anything else that has a
-    /// byte in common with the destination is refused.
+    /// byte in common with the destination is refused. All are on this member's device.
     pub(super) fn apart<'a>(
         &self,
         src: Option<Span<'a>>,
@@ -159,10 +159,9 @@ impl Check<'_> {
     }
 }
 
-/// Whether both are the same bytes, and any at all. The same numbers may be other memory on another
-/// device.
+/// Whether both are the same bytes, if both are on one device.
 pub(super) fn is_same(one: &Span<'_>, other: &Span<'_>) -> bool {
-    one.range() == other.range() && one.overlaps(other)
+    one.range() == other.range()
 }
 
 /// Where chunk `rank` of chunks of these sizes lies. Their sum doesn't overflow.

@@ -5,7 +5,7 @@
 use aether_core::{AsSpan, AsSpanMut, Element, Error, ErrorKind, Result, View, ViewMut};
 use smallvec::SmallVec;
 
-use crate::set::Requests;
+use crate::set::{Requests, run_all, submit_all};
 use crate::{CollectiveDriver, GroupSet, Message, ReduceOp, Request, Work};
 
 /// Refuses a list that doesn't have one buffer for each member.
@@ -70,7 +70,7 @@ macro_rules! calls {
             pub fn $name<$($generics)*>(&mut self, $($arg: $type),*) -> Result<()> {
                 let $ranks = self.ranks();
                 let requests: Requests<'_> = $requests?;
-                self.run(requests)
+                run_all(&self.members, requests.into_iter())
             }
 
             $(#[$doc])*
@@ -83,7 +83,7 @@ macro_rules! calls {
             pub fn $name_async<$($generics)*>(&mut self, $($arg: $type),*) -> Result<Work> {
                 let $ranks = self.ranks();
                 let requests: Requests<'_> = $requests?;
-                self.submit(requests)
+                submit_all(&self.members, requests.into_iter())
             }
         )*}
     };
