@@ -166,7 +166,7 @@ fn messages_without_bytes_are_matched_by_the_hundred_thousand() {
 /// Two ranks arrive with more than one slice of work; nothing but this thread looks at it.
 fn large(deadline: Duration) -> (Communicator, Communicator, Vec<u32>, Vec<u32>) {
     let (one, two) = pair_until(deadline);
-    let count = if cfg!(miri) { 200_000 } else { 1 << 20 };
+    let count = if cfg!(miri) { 20_000 } else { 1 << 20 };
     let (mut first, mut second) = (vec![1u32; count], vec![2u32; count]);
     for (comm, data) in [(&one, &mut first), (&two, &mut second)] {
         let (at, count) = (range(data), elements(data, DType::U32));
