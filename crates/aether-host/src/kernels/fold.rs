@@ -14,6 +14,9 @@ pub(super) trait Reduction {
     /// What the accumulator is divided by: the number of ranks for a mean, nothing else else.
     type Divisor: Copy;
 
+    /// Whether the arithmetic is a few instructions a vector, so that memory is what takes the time.
+    const CHEAP: bool = size_of::<Self::Element>() >= 4;
+
     /// The divisor for this number of ranks, at least 1.
     fn divisor(ranks: usize) -> Self::Divisor;
     /// The accumulator that has seen one element.
@@ -27,6 +30,9 @@ pub(super) trait Reduction {
 /// Elements per block. A block of accumulators, a block of results, and the lines of the sources
 /// that are being read stay well within 32 KiB, and a block is long enough to hide its set-up.
 const BLOCK: usize = 256;
+
+/// Elements per tile: few enough that the results of one stay in registers until they are stored.
+const TILE: usize = 32;
 
 /// A block, or the start of one where few elements are left.
 type Slots<T> = [MaybeUninit<T>];
@@ -43,9 +49,25 @@ pub(super) unsafe fn fold<R: Reduction>(
     ranks: usize,
 ) {
     let divisor = R::divisor(ranks);
+    // Where the arithmetic is cheap, memory is what counts: results go to it straight from registers.
+    let mut start = match *sources {
+        _ if !R::CHEAP => 0,
+        [a, b] => {
+            // SAFETY: the caller's contract is that of `tiles`.
+            unsafe { tiles::<R, 2>([a, b], destinations, count, divisor) }
+        }
+        [a, b, c] => {
+            // SAFETY: as above.
+            unsafe { tiles::<R, 3>([a, b, c], destinations, count, divisor) }
+        }
+        [a, b, c, d] => {
+            // SAFETY: as above.
+            unsafe { tiles::<R, 4>([a, b, c, d], destinations, count, divisor) }
+        }
+        _ => 0,
+    };
     let mut results = [const { MaybeUninit::<R::Element>::uninit() }; BLOCK];
     let mut accumulators = [const { MaybeUninit::<R::Accumulator>::uninit() }; BLOCK];
-    let mut start = 0;
     while start < count {
         let length = BLOCK.min(count - start);
         let results = &mut results[..length];
@@ -94,6 +116,37 @@ pub(super) unsafe fn fold<R: Reduction>(
         start += length;
     }
 }
+
+/// Reduces whole tiles of all `K` sources into all destinations, and says how many elements these are.
+///
+/// # Safety
+/// The contract of [`fold`].
+#[inline(always)]
+unsafe fn tiles<R: Reduction, const K: usize>(
+    sources: [*const u8; K],
+    destinations: &[*mut u8],
+    count: usize,
+    divisor: R::Divisor,
+) -> usize {
+    let mut start = 0;
+    while count - start >= TILE {
+        let mut results = [const { MaybeUninit::<R::Element>::uninit() }; TILE];
+        // SAFETY: `start + TILE` is at most `count`, for which the caller vouches.
+        unsafe { together::<R, K>(sources, start, &mut results, divisor) };
+        for destination in destinations {
+            let at =
+                destination.cast::<R::Element>().wrapping_add(start).cast::<Tile<R::Element>>();
+            // SAFETY: all sources of this tile have been read, so that a destination that is a source
+            // may be overwritten; the caller vouches for `count` elements.
+            unsafe { at.write_unaligned(results) };
+        }
+        start += TILE;
+    }
+    start
+}
+
+/// The results of a tile.
+type Tile<E> = [MaybeUninit<E>; TILE];
 
 /// Reduces a block of all `K` sources, with the accumulators in registers.
 ///
