@@ -10,6 +10,9 @@ const RUNS: &[Run] = &[
     Run { package: "aether-core", arguments: "--lib", flags: "" },
     Run { package: "aether-residency", arguments: "--lib", flags: "" },
     Run { package: "aether-collective", arguments: "--lib", flags: "" },
+    Run { package: "aether-host", arguments: "--test driver", flags: "" },
+    Run { package: "aether-host", arguments: "--test failures disagreement", flags: "" },
+    Run { package: "aether-host", arguments: "--test properties threads_move", flags: "" },
 ];
 
 /// How a machine gets what this chore needs.

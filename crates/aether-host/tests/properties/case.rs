@@ -296,6 +296,13 @@ impl Case {
 
 type Range = std::ops::Range<usize>;
 
+/// A chunk of these bytes, which a vector of bytes would not align for other types.
+fn chunk(device: &Device, bytes: &[u8]) -> Chunk {
+    let mut chunk = Chunk::allocate(device, bytes.len()).unwrap();
+    chunk.slice_mut().unwrap().copy_from_slice(bytes);
+    chunk
+}
+
 /// One rank's memory.
 struct Buffers {
     src: Option<Chunk>,
@@ -331,13 +338,13 @@ impl Buffers {
                 };
                 own.before[dst_at + chunk * size..][..data.len()].copy_from_slice(&data);
             }
-            own.dst = Some(Chunk::from_vec(device, own.before.clone()).unwrap());
+            own.dst = Some(chunk(device, &own.before));
         }
         if case.source(rank).is_some() && !in_place {
             let mut bytes = vec![0xA5; src_at];
             bytes.extend(data);
             own.src_range = src_at..bytes.len();
-            own.src = Some(Chunk::from_vec(device, bytes).unwrap());
+            own.src = Some(chunk(device, &bytes));
         }
         own
     }
