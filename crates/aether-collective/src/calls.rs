@@ -25,7 +25,7 @@ struct Pending<D: CollectiveDriver> {
     calls: VecDeque<PendingCall<D>>,
 }
 
-struct PendingCall<D: CollectiveDriver> {
+pub(crate) struct PendingCall<D: CollectiveDriver> {
     token: u64,
     call: Call<D>,
     touches: SmallVec<[Touch; 2]>,
@@ -46,15 +46,12 @@ impl<D: CollectiveDriver> Calls<D> {
         token
     }
 
-    /// The call is over, or was never queued.
-    pub(crate) fn forget(&self, token: u64) {
+    /// Takes a call off the notes: its turn has come, or it was never queued.
+    pub(crate) fn take(&self, token: u64) -> Option<PendingCall<D>> {
         let mut pending = self.pending();
-        // Calls are over in their order, so it is mostly the first, and otherwise the last.
-        if pending.calls.front().is_some_and(|it| it.token == token) {
-            pending.calls.pop_front();
-        } else {
-            pending.calls.retain(|it| it.token != token);
-        }
+        // Calls go in their order, so it is mostly the first, and otherwise the last.
+        let at = pending.calls.iter().position(|it| it.token == token)?;
+        pending.calls.remove(at)
     }
 
     /// The group's first failure.
@@ -101,16 +98,13 @@ impl<D: CollectiveDriver> Calls<D> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the driver, and settles the call unless it waits for others.
-    fn step(&self, token: u64, ask: impl FnOnce() -> Result<bool>) -> Result<Step> {
+    /// Asks the driver; if the call has failed, so has the group.
+    fn step(&self, ask: impl FnOnce() -> Result<bool>) -> Result<Step> {
         let answer = catch_unwind(AssertUnwindSafe(ask))
             .unwrap_or_else(|_| Err(self.panicked("run a collective")));
-        if matches!(answer, Ok(false)) {
-            return Ok(Step::Pending);
-        }
-        self.forget(token);
+        let step = answer.map(|over| if over { Step::Issued } else { Step::Pending });
         // The other ranks make this call too, and can't without this one.
-        answer.map(|_| Step::Issued).inspect_err(|error| self.fail(error))
+        step.inspect_err(|error| self.fail(error))
     }
 }
 
@@ -119,9 +113,8 @@ impl<D: CollectiveDriver> Calls<D> {
 // on the device's stream, the end of what is on the stream then". That is what `Operation` asks.
 unsafe impl<D: CollectiveDriver> Operation for Calls<D> {
     fn issue(&self, token: u64) -> Result<Step> {
-        self.step(token, || {
-            let pending = self.pending();
-            let Some(it) = pending.calls.iter().find(|it| it.token == token) else {
+        self.step(|| {
+            let Some(it) = self.take(token) else {
                 let reason = "the call is not on record";
                 let error = Error::new(ErrorKind::Backend, "issue a call", reason);
                 return Err(error.on(self.stream.device()));
@@ -132,13 +125,12 @@ unsafe impl<D: CollectiveDriver> Operation for Calls<D> {
             // chunks stays until the completion, borrowed memory is kept by who waits for it, and what
             // conflicts is ordered. The planner checked alignment, sizes and overlap.
             unsafe { it.call.enqueue(&self.comm, D::comm_stream(&self.stream)) }?;
-            drop(pending);
             D::issued(&self.comm)
         })
     }
 
-    fn advance(&self, token: u64) -> Result<Step> {
-        self.step(token, || D::issued(&self.comm))
+    fn advance(&self, _: u64) -> Result<Step> {
+        self.step(|| D::issued(&self.comm))
     }
 
     fn works_on_host(&self) -> bool {
@@ -146,7 +138,7 @@ unsafe impl<D: CollectiveDriver> Operation for Calls<D> {
     }
 
     fn refused(&self, token: u64, error: &Error) {
-        self.forget(token);
+        drop(self.take(token));
         self.fail(error);
     }
 }

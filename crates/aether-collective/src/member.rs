@@ -155,7 +155,7 @@ impl<D: CollectiveDriver> Member<D> {
         // not tracked.
         let queued = unsafe { enqueue(&self.stream, reads, writes, self.calls.clone(), token) };
         if queued.is_err() {
-            self.calls.forget(token);
+            drop(self.calls.take(token));
         }
         queued
     }
