@@ -1,6 +1,7 @@
 //! The calls of one member: what the operations on its stream stand for.
 
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -12,7 +13,8 @@ use crate::call::Call;
 
 /// The communicator of one member, and the calls that have not been handed over yet.
 pub(crate) struct Calls<D: CollectiveDriver> {
-    comm: D::Communicator,
+    /// Dropped by `Drop`, which contains its panic.
+    comm: ManuallyDrop<D::Communicator>,
     stream: Stream,
     pending: Mutex<Pending<D>>,
     /// The first failure that this member had or was told: a driver need not remember any.
@@ -34,6 +36,7 @@ pub(crate) struct PendingCall<D: CollectiveDriver> {
 impl<D: CollectiveDriver> Calls<D> {
     pub(crate) fn new(comm: D::Communicator, stream: Stream) -> Self {
         let pending = Mutex::new(Pending { last: 0, calls: VecDeque::new() });
+        let comm = ManuallyDrop::new(comm);
         Self { comm, stream, pending, failed: OnceLock::new() }
     }
 
@@ -56,15 +59,15 @@ impl<D: CollectiveDriver> Calls<D> {
 
     /// The group's first failure.
     pub(crate) fn failure(&self) -> Option<Error> {
-        D::failure(&self.comm).or_else(|| self.failed.get().cloned())
+        let told = self.contain("ask for a failure", || Ok(D::failure(&self.comm)));
+        told.unwrap_or_else(Some).or_else(|| self.failed.get().cloned())
     }
 
     /// Breaks the group because of `why`.
     pub(crate) fn fail(&self, why: &Error) {
         let first = self.failed.set(why.clone()).is_ok();
         // Contained: whoever gets here has work to wait for, and must not unwind past it.
-        let told = catch_unwind(AssertUnwindSafe(|| D::abort(&self.comm, why)));
-        let told = told.unwrap_or_else(|_| Err(self.panicked("abort a group")));
+        let told = self.contain("abort a group", || D::abort(&self.comm, why));
         if let Err(error) = told
             && first
         {
@@ -77,21 +80,33 @@ impl<D: CollectiveDriver> Calls<D> {
     /// # Errors
     /// The group's failure, if it has failed.
     pub(crate) fn finish(&self) -> Result<()> {
-        D::finish(&self.comm).and_then(|()| self.failed.get().cloned().map_or(Ok(()), Err))
+        let told = self.contain("finish a group", || D::finish(&self.comm));
+        told.and_then(|()| self.failed.get().cloned().map_or(Ok(()), Err))
     }
 
     /// The owner lets go of the communicator.
     pub(crate) fn leaving(&self) {
         let panicking = std::thread::panicking();
         // Called by a destructor, which doesn't panic.
-        if catch_unwind(AssertUnwindSafe(|| D::leaving(&self.comm, panicking))).is_err() {
-            tracing::warn!(device = %self.stream.device(), "the driver panicked when a member left");
+        let told = self.contain("leave a group", || {
+            D::leaving(&self.comm, panicking);
+            Ok(())
+        });
+        if let Err(error) = told {
+            tracing::warn!(%error, "a member left all the same");
         }
     }
 
-    fn panicked(&self, attempted: &'static str) -> Error {
-        let error = Error::new(ErrorKind::Panicked, attempted, "the driver panicked");
-        error.on(self.stream.device())
+    /// Asks the driver. Its panic is an error.
+    fn contain<T>(&self, attempted: &'static str, ask: impl FnOnce() -> Result<T>) -> Result<T> {
+        catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|payload| {
+            // The payload is the driver's as well. One that panics when it is dropped is leaked.
+            if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+                std::mem::forget(second);
+            }
+            let error = Error::new(ErrorKind::Panicked, attempted, "the driver panicked");
+            Err(error.on(self.stream.device()))
+        })
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending<D>> {
@@ -100,8 +115,7 @@ impl<D: CollectiveDriver> Calls<D> {
 
     /// Asks the driver; if the call has failed, so has the group.
     fn step(&self, ask: impl FnOnce() -> Result<bool>) -> Result<Step> {
-        let answer = catch_unwind(AssertUnwindSafe(ask))
-            .unwrap_or_else(|_| Err(self.panicked("run a collective")));
+        let answer = self.contain("run a collective", ask);
         let step = answer.map(|over| if over { Step::Issued } else { Step::Pending });
         // The other ranks make this call too, and can't without this one.
         step.inspect_err(|error| self.fail(error))
@@ -140,5 +154,20 @@ unsafe impl<D: CollectiveDriver> Operation for Calls<D> {
     fn refused(&self, token: u64, error: &Error) {
         drop(self.take(token));
         self.fail(error);
+    }
+}
+
+impl<D: CollectiveDriver> Drop for Calls<D> {
+    fn drop(&mut self) {
+        // SAFETY: this is the destructor, and it doesn't use `comm` again: nobody does.
+        let comm = unsafe { ManuallyDrop::take(&mut self.comm) };
+        // Whoever lets go last may be a worker, or a thread that unwinds: a panic would end the process.
+        let dropped = self.contain("drop a communicator", || {
+            drop(comm);
+            Ok(())
+        });
+        if let Err(error) = dropped {
+            tracing::warn!(%error, "what the communicator held may be lost");
+        }
     }
 }

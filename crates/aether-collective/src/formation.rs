@@ -86,9 +86,11 @@ pub(crate) fn by_rank(devices: &[Device]) -> Result<Vec<Device>> {
     }
     let mut sorted = devices.to_vec();
     sorted.sort_by_key(Device::id);
-    if let Some(twice) = sorted.iter().zip(sorted.iter().skip(1)).find(|(a, b)| a.id() == b.id()) {
-        let reason = "the device stands twice in the list";
-        return Err(Error::new(ErrorKind::DuplicateDevice, attempted, reason).on(twice.0));
+    let mut pairs = sorted.iter().zip(sorted.iter().skip(1));
+    if let Some((device, _)) = pairs.find(|(a, b)| a.id() == b.id()) {
+        // The same one twice, or one of another backend instance.
+        let reason = format!("two devices of the list are named {device}");
+        return Err(Error::new(ErrorKind::DuplicateDevice, attempted, reason).on(device));
     }
     Ok(sorted)
 }

@@ -46,6 +46,12 @@ impl Comm {
     }
 }
 
+impl Drop for Comm {
+    fn drop(&mut self) {
+        assert!(self.group != "panics at the end", "the driver was told to panic");
+    }
+}
+
 type Range = DeviceResource<Paper>;
 type Named = Elements<DType>;
 
@@ -177,6 +183,11 @@ unsafe impl CollectiveDriver for Paper {
     fn abort(comm: &Comm, _: &Error) -> Result<()> {
         assert!(comm.group != "panics at the end", "the driver was told to panic");
         Err(Error::new(ErrorKind::Unsupported, "abort", "not on paper"))
+    }
+
+    fn failure(comm: &Comm) -> Option<Error> {
+        assert!(comm.group != "panics when asked", "the driver was told to panic");
+        None
     }
 
     fn leaving(comm: &Comm, _: bool) {

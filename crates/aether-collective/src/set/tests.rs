@@ -228,7 +228,16 @@ fn a_driver_that_panics_when_a_group_ends_takes_nobody_with_it() {
     let mut set = join("panics at the end", 2);
     set.abort(&Error::new(ErrorKind::InvalidArgument, "read a batch", "line 7 is ragged"));
     assert_eq!(set.barrier().unwrap_err().kind(), ErrorKind::GroupBroken);
+    // One panic of a destructor would fail this test, and the second end the process.
     drop(set);
+}
+
+#[test]
+fn a_driver_that_panics_when_asked_how_the_group_is_counts_as_broken() {
+    let mut set = join("panics when asked", 2);
+    let error = set.barrier().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::GroupBroken, "{error}");
+    assert_eq!(set.finish().unwrap_err().kind(), ErrorKind::Panicked);
 }
 
 #[test]
