@@ -24,7 +24,7 @@ const ROWS: &[Row] = &[
     Row { of: "aether-mpi", sees: &["aether-collective", "aether-core"], tests_see: SUITES },
     Row { of: "aether-nccl", sees: &["aether-collective", "aether-core", "aether-cuda"], tests_see: SUITES },
     Row { of: "aether-residency", sees: &["aether-core"], tests_see: SUITES },
-    Row { of: "aether-tests", sees: &[], tests_see: &["aether", "aether-conformance"] },
+    Row { of: "aether-tests", sees: &[], tests_see: &["aether", "aether-conformance", "aether-core"] },
     Row { of: "xtask", sees: &[], tests_see: &[] },
 ];
 

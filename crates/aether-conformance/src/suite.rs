@@ -75,11 +75,12 @@ pub fn expect_same<T: PartialEq + Debug>(
     if found == wanted {
         return Ok(());
     }
-    if let Some(at) = found.iter().zip(wanted).position(|(one, two)| one != two) {
-        let (one, two) = (found.get(at), wanted.get(at));
-        return Err(format!("{what}: element {at} is {one:?}, wanted {two:?}").into());
+    let mut both = found.iter().zip(wanted).enumerate();
+    if let Some((at, (one, two))) = both.find(|(_, (one, two))| one != two) {
+        let all = found.len();
+        return Err(format!("{what}: element {at} of {all} is {one:?}, wanted {two:?}").into());
     }
-    expect_equal(found.len(), wanted.len(), what)
+    expect_equal(found.len(), wanted.len(), &format!("{what}: the number of elements"))
 }
 
 /// Bytes that depend on their position and on `salt`, so that a wrong offset shows.

@@ -60,10 +60,11 @@ fn host_memory_begins_as_zeros(bench: &Bench<'_>) -> Outcome {
         for bytes in [1, 24, 100, 1000, 4096, 70_000, 300_000] {
             for round in 0..8 {
                 let mut chunk = Chunk::allocate(device, bytes)?;
-                let dirty = chunk.slice::<u8>()?.iter().position(|&it| it != 0);
-                expect(dirty.is_none(), || {
-                    format!("byte {dirty:?} of {bytes} is not zero, in round {round}")
-                })?;
+                let found = chunk.slice::<u8>()?.iter().enumerate().find(|it| *it.1 != 0);
+                if let Some((at, byte)) = found {
+                    let what = format!("byte {at} of {bytes} is {byte} and not zero");
+                    return Err(format!("{what}, in round {round} on {device}").into());
+                }
                 // The next one may get the same memory.
                 chunk.slice_mut::<u8>()?.fill(0xFF);
             }

@@ -1,11 +1,13 @@
 //! Memory outlives the work on it, whatever becomes of its handles, and then goes back.
 
-use aether_core::{Chunk, Device, Stream, copy_async, fill_async};
+use std::sync::{Mutex, PoisonError};
+
+use aether_core::{Chunk, Device, Stream, copy_async, fill, fill_async};
 
 use super::{Bench, Case, expect_bytes};
-use crate::suite::{Failed, Outcome, chunk_of, passed, pattern, skipped};
+use crate::suite::{Failed, Outcome, chunk_of, expect, passed, pattern, skipped};
 
-pub(super) const CASES: [Case; 4] = [
+pub(super) const CASES: [Case; 5] = [
     Case {
         name: "lifetimes::what_is_dropped_in_flight_lives_until_its_end",
         run: what_is_dropped_in_flight_lives_until_its_end,
@@ -19,6 +21,10 @@ pub(super) const CASES: [Case; 4] = [
         run: forgotten_handles_break_nothing,
     },
     Case { name: "lifetimes::memory_comes_back", run: memory_comes_back },
+    Case {
+        name: "lifetimes::memory_of_the_host_goes_back_to_the_system",
+        run: memory_of_the_host_goes_back_to_the_system,
+    },
 ];
 
 const BYTES: usize = 1 << 18;
@@ -85,4 +91,49 @@ fn memory_comes_back(bench: &Bench<'_>) -> Outcome {
         fill_async(&mut chunk, 1u8, &stream)?.wait()?;
     }
     passed()
+}
+
+/// What is allocated, and freed at once, again and again.
+const BLOCK: usize = 1 << 20;
+const BLOCKS: usize = 2000;
+
+/// By how many bytes the process may grow meanwhile: above what allocators and other cases keep, and
+/// far below what all blocks have.
+const GROWTH: usize = 512 << 20;
+
+fn memory_of_the_host_goes_back_to_the_system(bench: &Bench<'_>) -> Outcome {
+    let Some(device) = bench.devices().iter().find(|it| it.host_addressable()) else {
+        return skipped("the host can't address any of the devices");
+    };
+    // Of two at a time, each would see what the other's backend keeps.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(before) = resident() else {
+        return skipped("this system does not tell how much memory the process has");
+    };
+    for block in 1..=BLOCKS {
+        let mut chunk = Chunk::allocate(device, BLOCK)?;
+        // Memory counts from when it is written.
+        fill(&mut chunk, block as u8)?;
+        drop(chunk);
+        if block % 50 == 0 {
+            let grown = resident().unwrap_or(before).saturating_sub(before);
+            expect(grown <= GROWTH, || {
+                let (grown, size) = (grown >> 20, BLOCK >> 20);
+                format!(
+                    "the process has grown by {grown} MiB over {block} allocations of {size} MiB on \
+                     {device}, each freed before the next: `free` has to give memory back"
+                )
+            })?;
+        }
+    }
+    passed()
+}
+
+/// How many bytes of this process are in memory, where the system tells.
+fn resident() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"))?;
+    let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
 }

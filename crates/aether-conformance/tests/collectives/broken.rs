@@ -10,8 +10,8 @@ use aether_host::{Host, HostId, HostRange};
 use crate::comm::{Comm, Message, Named, Range};
 use crate::defect::Defect::*;
 
-/// The host's driver behind a wrapper. `BARE` hides what the host does beyond the required, so that
-/// aether composes it.
+/// The host's driver behind a wrapper. `BARE` hides the operations that the host has beyond the
+/// required ones, so that aether composes them.
 pub(crate) struct Broken<const BARE: bool>;
 
 impl<const BARE: bool> Driver for Broken<BARE> {

@@ -16,7 +16,6 @@ use std::process::ExitCode;
 use aether_conformance::collectives;
 
 fn main() -> ExitCode {
-    let arguments = libtest_mimic::Arguments::from_args();
     let mut trials = Vec::new();
     let host = collectives::trials(host::OnTheHost);
     trials.extend(host.into_iter().map(|it| it.with_kind("host")));
@@ -24,5 +23,5 @@ fn main() -> ExitCode {
     trials.extend(bare.into_iter().map(|it| it.with_kind("bare host")));
     trials.extend(mutants::without_defect().into_iter().map(|it| it.with_kind("wrapped host")));
     trials.extend(mutants::trials());
-    libtest_mimic::run(&arguments, trials).exit_code()
+    aether_conformance::run(trials)
 }

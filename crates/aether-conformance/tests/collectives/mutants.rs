@@ -200,7 +200,9 @@ impl CollectiveFixture for Mutant {
     }
 }
 
-/// The host's driver with nothing beyond the required, so that aether composes the rest.
+/// The host's driver that says of itself that it has the required operations alone, so that aether
+/// composes `barrier`, `gather`, `scatter`, `reduce` and the variants with counts. What isn't an
+/// operation stays the host's: batches, ends, failures, abort, leaving and finish.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bare;
 

@@ -12,7 +12,6 @@ use aether_conformance::memory;
 use libtest_mimic::Trial;
 
 fn main() -> ExitCode {
-    let arguments = libtest_mimic::Arguments::from_args();
     let mut trials = Vec::new();
     for fixture in fixtures::all() {
         let kind = fixture.name;
@@ -23,5 +22,5 @@ fn main() -> ExitCode {
             .with_kind("watched host")
     }));
     trials.extend(mutants::trials());
-    libtest_mimic::run(&arguments, trials).exit_code()
+    aether_conformance::run(trials)
 }

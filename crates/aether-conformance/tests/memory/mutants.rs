@@ -16,7 +16,7 @@ use crate::fixtures::{host, inner_remote, slow};
 type Inner = fn() -> Arc<dyn Backend>;
 
 /// What is broken, in which backend, and the case that fails on it.
-const MUTANTS: [(Broken, Inner, &str); 21] = [
+const MUTANTS: [(Broken, Inner, &str); 22] = [
     (Broken::AllocatesTooMuch, host, "failures::too_much_memory_is_an_error_that_says_so"),
     (Broken::CopiesDenseRows, host, "copies::rows_move_and_what_lies_between_stays"),
     (Broken::CopiesFromTheStart, host, "copies::parts_of_any_size_at_any_offset"),
@@ -37,6 +37,7 @@ const MUTANTS: [(Broken, Inner, &str); 21] = [
         "failures::a_copy_that_fails_is_the_error_of_reads_until_overwritten",
     ),
     (Broken::Leaks, inner_remote, "lifetimes::memory_comes_back"),
+    (Broken::Leaks, host, "lifetimes::memory_of_the_host_goes_back_to_the_system"),
     (Broken::LinksOneWay, inner_remote, "copies::a_link_is_the_same_both_ways"),
     (Broken::MixesStreams, slow, "streams::work_of_one_stream_runs_in_its_order"),
     (Broken::NamesNoDevice, host, "failures::too_much_memory_is_an_error_that_says_so"),

@@ -10,12 +10,11 @@ use std::process::ExitCode;
 use aether_conformance::transport;
 
 fn main() -> ExitCode {
-    let arguments = libtest_mimic::Arguments::from_args();
     let mut trials = Vec::new();
     for fixture in fixtures::all() {
         let kind = fixture.name;
         trials.extend(transport::trials(fixture).into_iter().map(|it| it.with_kind(kind)));
     }
     trials.extend(broken::trials());
-    libtest_mimic::run(&arguments, trials).exit_code()
+    aether_conformance::run(trials)
 }
