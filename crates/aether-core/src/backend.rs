@@ -136,16 +136,45 @@ pub struct MemoryInfo {
 /// its own implements [`Backend::open_stream`], [`Backend::mark`], [`Backend::is_done`] and
 /// [`Backend::wait`] as well.
 ///
+/// A backend of a new kind of memory takes a number from `1 << 16` up, and a name for it, with
+/// [`DeviceKind::register`](crate::DeviceKind::register).
+///
+/// # Threads
+/// Any thread calls any method, aether's workers included, and several at once. Only what is issued
+/// on one stream comes one after the other: its queue never has two of `copy`, `copy_rows`, `fill`,
+/// `mark` and `wait` for the same stream under way. [`Backend::free`] and [`Backend::close_stream`]
+/// run on whichever thread looks when the work is over, so a library with a current device per
+/// thread has to be told it at every call.
+///
+/// `is_done`, `wait`, `mark`, `acquired` and `observe` are called while aether holds locks or a place
+/// in a queue: they neither block nor call back into aether (they allocate, copy, await and drop no
+/// chunk).
+///
+/// # Panics
+/// A method that panics is taken to have failed, with the panic's text in the error, where its work
+/// is already queued; before that the panic is the caller's.
+///
 /// # Safety
 /// aether frees memory, and lends it to safe code, because of what a backend says. So an
 /// implementation promises that
 /// - an allocation is as large and aligned as asked, belongs to nobody else until it is freed, and
-///   is valid from any thread; on a host-addressable device it is ordinary memory;
+///   is valid from any thread; on a host-addressable device it is ordinary memory; where zeros were
+///   asked for, every byte reads as zero;
+/// - `copy`, `copy_rows` and `fill` write what they are asked to, and no byte outside of their region
+///   or rows;
+/// - the streams that [`Backend::open_stream`] gives and that are open have different names, unless
+///   all work is done when it returns, so that one name does for all;
 /// - what it issues on one stream runs in the order in which it was issued;
+/// - a `copy`, `copy_rows` or `fill` that fails leaves nothing behind that touches memory, but for
+///   what the next [`Backend::mark`] of the stream covers: it is marked as one that went well;
 /// - [`Backend::is_done`] answers true only when everything up to that point has ended and no longer
 ///   touches any memory;
+/// - when `mark` or `is_done` fails, or panics, no work on that stream touches memory any more that
+///   the backend did not allocate: a blocking call returns then, and its caller's memory with it;
 /// - [`Backend::wait`] answers [`Ordered::ByDevice`] only when later work on the stream really runs
-///   after the point.
+///   after the point;
+/// - [`Backend::host_addressable`], [`Backend::adopts`], [`Backend::link`] and
+///   [`Backend::is_asynchronous`] tell the truth, and the same at every call.
 pub unsafe trait Backend: Send + Sync + 'static {
     /// The backend's name in messages and listings.
     fn name(&self) -> &str;
@@ -153,7 +182,9 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// Allocates `layout.size()` bytes, never zero, and fills them with zeros if asked.
     ///
     /// # Errors
-    /// `OutOfMemory` if there is not as much; `UnknownDevice` if the backend doesn't serve the device.
+    /// `OutOfMemory` if there is not as much. It may be `UnknownDevice` if the backend doesn't serve
+    /// the device. Both name the device ([`Error::on`](crate::Error::on)) and the size
+    /// ([`Error::of_bytes`](crate::Error::of_bytes)), because nobody adds them later.
     fn allocate(&self, device: DeviceId, layout: Layout, zeroed: bool) -> Result<Address>;
 
     /// Frees what [`Backend::allocate`] gave.
@@ -166,12 +197,24 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// Copies `src` to `dst` on the stream; both have the same size. It may return before the copy
     /// has ended, but then only with [`Backend::is_done`] telling the end.
     ///
+    /// Sizes are never zero. Not every region comes from [`Backend::allocate`]: one may be memory of
+    /// the host that was borrowed for a blocking call, an owner's ([`Backend::adopts`]), a part of an
+    /// allocation, or memory of another backend that [`Backend::link`] allows.
+    ///
+    /// # Errors
+    /// Whatever the device says. Some of the copy may run nevertheless; whatever does is covered by the
+    /// mark that follows, and nothing else of it touches memory. What `dst` holds is then unknown.
+    ///
     /// # Safety
     /// Both regions are valid until the copy has ended, nobody writes `src` and nobody touches `dst`
     /// until then, they don't overlap, and [`Backend::link`] allows the pair.
     unsafe fn copy(&self, stream: NativeStream, dst: Region, src: Region) -> Result<()>;
 
-    /// Fills the region with copies of a pattern of 1, 2, 4 or 8 bytes that divides its size.
+    /// Fills the region with copies of a pattern of 1, 2, 4 or 8 bytes that divides its size,
+    /// which is never zero. The region may come from elsewhere, as for [`Backend::copy`].
+    ///
+    /// # Errors
+    /// As for [`Backend::copy`].
     ///
     /// # Safety
     /// As for the destination of [`Backend::copy`].
@@ -180,10 +223,20 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// Whether the host may read and write the device's memory by address.
     fn host_addressable(&self, device: DeviceId) -> bool;
 
-    /// How memory gets between `device`, which this backend serves, and `other`, in both directions.
+    /// Whether memory that the backend did not allocate may count as the device's: a vector or an
+    /// owner becomes a chunk without a copy. Asked of host-addressable devices only. False where the
+    /// device's memory is of one make: pinned, or in a segment that others map.
+    fn adopts(&self, device: DeviceId) -> bool {
+        let _ = device;
+        false
+    }
+
+    /// How memory gets between `device`, which this backend serves, and `other`. It is the same in both
+    /// directions.
     ///
     /// Where only one side is host-addressable, the answer of the other side's backend counts; where
-    /// both are, the weaker of both answers.
+    /// both are, the weaker of both answers; where neither is, the stronger, because the one backend
+    /// that knows the way makes the copy.
     fn link(&self, device: DeviceId, other: &Device) -> Link;
 
     /// The host-addressable device through which copies to and from `device` are staged.
@@ -192,7 +245,10 @@ pub unsafe trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// Copies rows of bytes. Provided as one copy a row.
+    /// Copies rows of bytes. Provided as one copy a row. There is never no row, nor an empty one.
+    ///
+    /// # Errors
+    /// As for [`Backend::copy`]: some rows may be on their way, and the mark that follows covers them.
     ///
     /// # Safety
     /// As for [`Backend::copy`], for every row; the regions span all rows.
@@ -216,7 +272,7 @@ pub unsafe trait Backend: Send + Sync + 'static {
     }
 
     /// Whether copies and fills return before they have ended. Those of other backends are left to
-    /// whoever waits, or to a worker, so that enqueueing stays quick.
+    /// whoever waits, or to a worker, so that enqueueing stays quick. Asked once for each stream.
     fn is_asynchronous(&self) -> bool {
         false
     }
@@ -236,11 +292,13 @@ pub unsafe trait Backend: Send + Sync + 'static {
     }
 
     /// Remembers what was issued on the stream so far as the point `ticket`. Every operation is marked
-    /// once, failed ones too, and tickets of a stream only grow. Provided as nothing, for backends whose work is done when it returns.
+    /// once, failed ones too, and tickets of a stream only grow. Provided as nothing, for backends
+    /// whose work is done when it returns.
     ///
     /// # Errors
     /// Whatever the device says. The operation is then taken to have failed, and since nothing tells
-    /// its end any more, the memory that it touches is never freed.
+    /// its end any more, the memory that it touches is never freed. A borrowed one goes back to its
+    /// owner nevertheless, so the backend first makes sure that the device has let go of it.
     fn mark(&self, at: Point) -> Result<()> {
         let _ = at;
         Ok(())
@@ -251,7 +309,8 @@ pub unsafe trait Backend: Send + Sync + 'static {
     ///
     /// # Errors
     /// The device can't tell any more. The operation is then taken to have failed, the memory that it
-    /// touches is never freed, and whatever conflicts with it gets the error.
+    /// touches is never freed, and whatever conflicts with it gets the error. Of borrowed memory: as
+    /// for [`Backend::mark`].
     fn is_done(&self, at: Point) -> Result<bool> {
         let _ = at;
         Ok(true)
@@ -261,7 +320,7 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// backend, which was marked. Provided as [`Ordered::ByHost`].
     ///
     /// # Errors
-    /// Whatever the device says; what was to be issued then fails.
+    /// Whatever the device says; what was to be issued then fails. It isn't asked again.
     fn wait(&self, stream: NativeStream, on: Point) -> Result<Ordered> {
         let _ = (stream, on);
         Ok(Ordered::ByHost)

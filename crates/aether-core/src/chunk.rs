@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::backend::Address;
 use crate::memory::{Memory, Origin};
+use crate::owner::{Elements, Owner};
 use crate::span::{AsSpan, AsSpanMut, Span, SpanMut};
 use crate::{DType, Device, Element, Error, ErrorKind, Result, View, ViewMut, copy};
 
@@ -51,13 +52,13 @@ impl Chunk {
         Self::new(device, bytes, ALIGNMENT, false)
     }
 
-    /// The vector's elements on the device: taken over without a copy by a host device, copied to
-    /// any other.
+    /// The vector's elements on the device: taken over without a copy where ordinary memory counts as
+    /// the device's ([`Backend::adopts`](crate::Backend::adopts)), copied to any other.
     ///
     /// # Errors
     /// Those of [`Chunk::allocate`] and of a copy.
     pub fn from_vec<T: Element>(device: &Device, elements: Vec<T>) -> Result<Self> {
-        if device.kind() == crate::DeviceKind::CPU && device.host_addressable() {
+        if Self::check_adopts(device, "make a chunk from a vector").is_ok() {
             return Self::from_owner(device, Elements(elements));
         }
         let mut chunk = Self::allocate(device, size_of_val(elements.as_slice()))?;
@@ -71,13 +72,14 @@ impl Chunk {
     /// The owner is boxed first and asked for its bytes once.
     ///
     /// # Errors
-    /// `Unsupported` on a device that the host can't address.
+    /// `Unsupported` on a device that the host can't address, or whose backend doesn't
+    /// [adopt](crate::Backend::adopts) memory.
     pub fn from_owner<O>(device: &Device, owner: O) -> Result<Self>
     where
         O: AsMut<[u8]> + Send + 'static,
     {
         let owner = Owner(Box::into_raw(Box::new(owner)));
-        Self::check_host(device, "make a chunk from an owner")?;
+        Self::check_adopts(device, "make a chunk from an owner")?;
         // SAFETY: the pointer comes from `Box::into_raw` just now, and nobody else has it.
         let bytes: &mut [u8] = unsafe { &mut *owner.0 }.as_mut();
         let (address, length) = (Address::from_ptr(bytes.as_mut_ptr()), bytes.len());
@@ -87,13 +89,14 @@ impl Chunk {
     /// As [`Chunk::from_owner`], for memory that may only be read.
     ///
     /// # Errors
-    /// `Unsupported` on a device that the host can't address.
+    /// `Unsupported` on a device that the host can't address, or whose backend doesn't
+    /// [adopt](crate::Backend::adopts) memory.
     pub fn from_read_only_owner<O>(device: &Device, owner: O) -> Result<Self>
     where
         O: AsRef<[u8]> + Send + 'static,
     {
         let owner = Owner(Box::into_raw(Box::new(owner)));
-        Self::check_host(device, "make a chunk from an owner")?;
+        Self::check_adopts(device, "make a chunk from an owner")?;
         // SAFETY: the pointer comes from `Box::into_raw` just now, and nobody else has it.
         let bytes: &[u8] = unsafe { &*owner.0 }.as_ref();
         let (address, length) = (Address::from_ptr(bytes.as_ptr().cast_mut()), bytes.len());
@@ -310,6 +313,16 @@ impl Chunk {
         Err(Error::new(ErrorKind::Unsupported, attempted, reason).on(device))
     }
 
+    fn check_adopts(device: &Device, attempted: &'static str) -> Result<()> {
+        Self::check_host(device, attempted)?;
+        if device.backend().adopts(device.id()) {
+            return Ok(());
+        }
+        let reason =
+            "memory that the backend did not allocate can't be the device's: copy to a chunk";
+        Err(Error::new(ErrorKind::Unsupported, attempted, reason).on(device))
+    }
+
     fn whole_elements<T: Element>(&self, attempted: &'static str) -> Result<usize> {
         let (bytes, size) = (self.size(), size_of::<T>());
         if bytes.is_multiple_of(size) {
@@ -334,22 +347,22 @@ impl Chunk {
     fn check_range(&self, range: impl RangeBounds<usize>, dtype: DType) -> Result<Range<usize>> {
         let attempted = "span a chunk";
         let start = match range.start_bound() {
-            Bound::Included(&at) => Some(at),
-            Bound::Excluded(&at) => at.checked_add(1),
-            Bound::Unbounded => Some(0),
+            Bound::Included(&at) => at,
+            Bound::Excluded(&at) => at.saturating_add(1),
+            Bound::Unbounded => 0,
         };
         let end = match range.end_bound() {
-            Bound::Included(&at) => at.checked_add(1),
-            Bound::Excluded(&at) => Some(at),
-            Bound::Unbounded => Some(self.size()),
+            Bound::Included(&at) => at.saturating_add(1),
+            Bound::Excluded(&at) => at,
+            Bound::Unbounded => self.size(),
         };
-        let inside = |start, end| start <= end && end <= self.size();
-        let Some((start, end)) = start.zip(end).filter(|&(start, end)| inside(start, end)) else {
-            let reason = "the range lies outside of the chunk";
+        // No chunk is so large that a saturated end would lie inside.
+        if start > end || end > self.size() {
+            let reason = format!("bytes {start}..{end} lie outside of the chunk");
             return Err(Error::new(ErrorKind::OutOfBounds, attempted, reason)
                 .on(self.device())
                 .of_bytes(self.size() as u64));
-        };
+        }
         if !(end - start).is_multiple_of(dtype.size()) {
             let reason = format!("{} bytes are not whole elements of {dtype}", end - start);
             return Err(Error::new(ErrorKind::PartialElement, attempted, reason)
@@ -411,33 +424,5 @@ impl AsSpanMut for Chunk {
 impl fmt::Debug for Chunk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Chunk({} {:?}+{})", self.device(), self.data(), self.size())
-    }
-}
-
-/// An owner behind a raw pointer: moving a `Box` would claim what it points to for the `Box` alone,
-/// and the chunk's address points there too.
-struct Owner<O>(*mut O);
-
-// SAFETY: it stands for the `Box<O>` that it was made from, and is sent as that is: `O` is `Send`.
-unsafe impl<O: Send> Send for Owner<O> {}
-
-impl<O> Drop for Owner<O> {
-    fn drop(&mut self) {
-        // SAFETY: the pointer comes from `Box::into_raw`, and is taken back once, here.
-        drop(unsafe { Box::from_raw(self.0) });
-    }
-}
-
-/// A vector of elements as an owner of bytes.
-struct Elements<T>(Vec<T>);
-
-impl<T: Element> AsMut<[u8]> for Elements<T> {
-    fn as_mut(&mut self) -> &mut [u8] {
-        let bytes = size_of_val(self.0.as_slice());
-        let pointer = self.0.as_mut_ptr().cast::<u8>();
-        // SAFETY: the vector's elements are that many initialised bytes without padding, any bits
-        // that are written there are a `T` ("Every bit pattern of `Self` is a value, `Self` has no
-        // padding"), and the vector is borrowed mutably as long as the slice.
-        unsafe { std::slice::from_raw_parts_mut(pointer, bytes) }
     }
 }

@@ -1,12 +1,12 @@
 //! Copies: which pairs of devices are legal, and the blocking and the asynchronous form.
 
 use std::sync::Mutex;
-use std::sync::PoisonError;
 
 use crate::backend::{Link, Rows};
-use crate::order::{check_tracked, push};
+use crate::order::{Ends, check_tracked, push};
 use crate::span::{AsSpan, AsSpanMut, Span, SpanMut};
 use crate::stream::Completion;
+use crate::sync::lock;
 use crate::task::Task;
 use crate::{Chunk, Device, Element, Error, ErrorKind, Result, Stream};
 
@@ -308,19 +308,22 @@ fn enqueue_fill<T: Element>(mut dst: SpanMut<'_>, value: T, stream: &Stream) -> 
 
 /// Runs a blocking call on a stream that nobody else uses meanwhile, and waits for its end.
 fn with_stream(device: &Device, enqueue: impl FnOnce(&Stream) -> Result<Completion>) -> Result<()> {
-    /// Streams of blocking calls that are over: few, because a call takes one only for itself.
+    /// Streams of blocking calls that are over, the last used last: few, because a call takes one
+    /// only for itself.
     static IDLE: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
-    let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut streams = idle();
+    let mut streams = lock(&IDLE);
     let at = streams.iter().position(|it| it.device() == device);
-    let stream = at.map(|at| streams.swap_remove(at));
+    let stream = at.map(|at| streams.remove(at));
     drop(streams);
     let stream = stream.map_or_else(|| Stream::new(device), Ok)?;
-    let done = enqueue(&stream)?.wait();
-    let mut streams = idle();
-    if streams.len() < MOST_IDLE {
-        streams.push(stream);
-    }
+    let done = Ends(&enqueue(&stream)?).0.wait();
+    let mut streams = lock(&IDLE);
+    streams.push(stream);
+    // Those of devices that nobody uses any more make room.
+    let oldest = (streams.len() > MOST_IDLE).then(|| streams.remove(0));
+    drop(streams);
+    // Closing it is the backend's code, and runs without the lock.
+    drop(oldest);
     done
 }
 

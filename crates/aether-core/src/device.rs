@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use crate::sync::lock;
 use crate::{Backend, Error, ErrorKind, Result, host};
 
 /// A kind of device memory, numbered as DLPack numbers its device types.
 ///
 /// The list is open: a backend outside of this workspace takes a number of its own and registers a
-/// name for it with [`DeviceKind::register`].
+/// name for it with [`DeviceKind::register`]. Numbers below `1 << 16` are DLPack's to give, for now
+/// and later; those from `1 << 16` up are free, and memory of such a kind can't be exported by DLPack.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceKind(pub u32);
 
@@ -41,7 +43,7 @@ impl DeviceKind {
         if !name.bytes().all(plain) || !name.starts_with(|it: char| it.is_ascii_lowercase()) {
             return Err(refuse(format!("`{name}` is not a lower-case word")));
         }
-        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock(&NAMES);
         let built_in = Self::BUILT_IN.iter().map(|&(kind, name)| (kind.0, name));
         let mut known = names.iter().map(|(&kind, &name)| (kind, name)).chain(built_in);
         if let Some((kind, taken)) =
@@ -56,8 +58,7 @@ impl DeviceKind {
     /// The name, if this kind is one of aether's own or was registered.
     pub fn name(self) -> Option<&'static str> {
         let built_in = Self::BUILT_IN.iter().find(|it| it.0 == self).map(|it| it.1);
-        built_in
-            .or_else(|| NAMES.lock().unwrap_or_else(PoisonError::into_inner).get(&self.0).copied())
+        built_in.or_else(|| lock(&NAMES).get(&self.0).copied())
     }
 }
 
@@ -83,7 +84,7 @@ impl FromStr for DeviceKind {
         if let Some((kind, _)) = Self::BUILT_IN.iter().find(|it| it.1 == text) {
             return Ok(*kind);
         }
-        let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = lock(&NAMES);
         let named = names.iter().find(|(_, name)| **name == text).map(|(&kind, _)| Self(kind));
         let number = || text.parse().ok().filter(|_| !text.starts_with('+')).map(Self);
         named.or_else(number).ok_or_else(|| {

@@ -1,10 +1,11 @@
 //! What went wrong on a queue, by ticket.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Error;
+use crate::sync::lock;
 
 /// How an operation failed.
 #[derive(Clone, Debug)]
@@ -28,23 +29,20 @@ impl Failures {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
-        self.lock().get(&ticket).cloned()
+        lock(&self.by_ticket).get(&ticket).cloned()
     }
 
     /// Whether nobody can tell any more that the operation has let go of its memory.
     pub(crate) fn is_unproved(&self, ticket: u64) -> bool {
-        self.any.load(Ordering::Acquire) && self.lock().get(&ticket).is_some_and(|it| it.unproved)
+        self.any.load(Ordering::Acquire)
+            && lock(&self.by_ticket).get(&ticket).is_some_and(|it| it.unproved)
     }
 
     /// Notes a failure. Of two for one operation the first error stays, and so does every doubt.
     pub(crate) fn note(&self, ticket: u64, failure: Failure) {
-        let mut failures = self.lock();
+        let mut failures = lock(&self.by_ticket);
         let unproved = failure.unproved;
         failures.entry(ticket).or_insert(failure).unproved |= unproved;
         self.any.store(true, Ordering::Release);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Failure>> {
-        self.by_ticket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

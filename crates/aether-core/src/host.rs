@@ -10,7 +10,8 @@ use crate::{Device, DeviceId, Error, ErrorKind, Result};
 /// The host's memory. Its copies are done when they return, so aether's own queues are its streams.
 ///
 /// [`Device::cpu`] uses one instance for the whole process. Another instance is another set of
-/// devices: a detector wraps one of its own.
+/// devices: a detector wraps one of its own. It serves any kind and index that it is asked for, so
+/// that a wrapper may give it a kind of its own, and never answers `UnknownDevice`.
 #[derive(Debug, Default)]
 pub struct HostBackend {
     streams: AtomicU64,
@@ -31,7 +32,9 @@ pub(crate) fn instance() -> Arc<dyn Backend> {
 
 // SAFETY: memory comes from the global allocator, which promises size, alignment and exclusivity,
 // from any thread. Copies and fills have ended when they return, so the provided answers of
-// `is_done` (true) and `wait` (by the host) hold.
+// `is_done` (true) and `wait` (by the host) hold. `alloc_zeroed` zeroes; copies and fills write their
+// regions and nothing else, wherever in the process these lie, so any memory may count as a device's.
+// Streams are numbered, hence distinct. The answers about devices are constants.
 unsafe impl Backend for HostBackend {
     fn name(&self) -> &str {
         "host"
@@ -89,6 +92,10 @@ unsafe impl Backend for HostBackend {
     }
 
     fn host_addressable(&self, _device: DeviceId) -> bool {
+        true
+    }
+
+    fn adopts(&self, _device: DeviceId) -> bool {
         true
     }
 

@@ -1,4 +1,4 @@
-//! Devices, chunks of their memory, views, streams, completions and copies.
+#![doc = include_str!("../README.md")]
 
 mod backend;
 mod chunk;
@@ -15,6 +15,7 @@ mod listed;
 mod memory;
 mod operation;
 mod order;
+mod owner;
 pub mod progress;
 mod queue;
 mod span;

@@ -3,11 +3,12 @@
 use std::alloc::Layout;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::backend::{Address, Region, Touch};
 use crate::hazard::Hazards;
 use crate::stream::Completion;
+use crate::sync::lock;
 use crate::unwind::contain;
 use crate::{Device, Error, ErrorKind, Result, progress};
 
@@ -81,12 +82,11 @@ impl Memory {
 
     /// Whether the memory goes with its chunk, rather than with somebody who lent it.
     pub(crate) fn is_owned(&self) -> bool {
-        let origin = self.origin.lock().unwrap_or_else(PoisonError::into_inner);
-        !matches!(*origin, Some(Origin::Borrowed))
+        !matches!(*lock(&self.origin), Some(Origin::Borrowed))
     }
 
-    pub(crate) fn hazards(&self) -> std::sync::MutexGuard<'_, Hazards> {
-        self.hazards.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn hazards(&self) -> MutexGuard<'_, Hazards> {
+        lock(&self.hazards)
     }
 
     /// One more exported tensor reads the memory.
@@ -133,8 +133,12 @@ impl Memory {
             address: self.address.add(range.start),
             bytes: range.len(),
         };
-        self.device.backend().observe(None, &[Touch { region, writes }]);
-        Ok(())
+        let told = contain(|| self.device.backend().observe(None, &[Touch { region, writes }]));
+        told.map_err(|panic| {
+            Error::new(ErrorKind::Panicked, "tell of a host access", format!("the backend {panic}"))
+                .on(&self.device)
+                .of_bytes(region.bytes as u64)
+        })
     }
 }
 
@@ -185,8 +189,8 @@ impl Drop for Retired {
             Origin::Owner(owner) => drop(owner),
             Origin::Borrowed | Origin::Nothing => {}
         });
-        if freed.is_none() {
-            tracing::error!(device = %self.device, "memory's owner panicked when it was dropped");
+        if let Err(panic) = freed {
+            tracing::error!(device = %self.device, "memory's owner {panic} when it was dropped");
         }
     }
 }

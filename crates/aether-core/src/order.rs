@@ -9,7 +9,7 @@ use crate::hazard::Hazards;
 use crate::memory::Memory;
 use crate::stream::Completion;
 use crate::task::{Dependencies, Task};
-use crate::{Error, ErrorKind, Operation, Result, Span, SpanMut, Stream};
+use crate::{Error, ErrorKind, Operation, Result, Span, SpanMut, Stream, progress};
 
 /// Puts call `token` of an operation onto the stream, behind everything that its accesses conflict
 /// with. It returns at once.
@@ -64,6 +64,10 @@ pub(crate) unsafe fn push(
         }
     }
     let work = stream.queue.push(task(), needs);
+    // From here on the work may touch memory that only its lender keeps.
+    let tracked = reads.iter().all(Span::is_tracked);
+    let tracked = tracked && writes.iter().all(|it| it.as_span().is_tracked());
+    let ends = (!tracked).then(|| Ends(&work));
     for span in reads {
         if let Some(mut hazards) = hazards_of(span) {
             hazards.record(span.offsets(), false, &work);
@@ -76,7 +80,20 @@ pub(crate) unsafe fn push(
         }
     }
     stream.queue.begin();
+    // Nothing unwound: now it is the caller's to wait.
+    std::mem::forget(ends);
     Ok(work)
+}
+
+/// Waits for the end when it is dropped, by an unwind too: borrowed memory must not go before.
+pub(crate) struct Ends<'a>(pub(crate) &'a Completion);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        // The outcome is told by whoever asks for it. A second panic in here ends the process, which
+        // is what is left when nobody can wait.
+        progress::wait_until(&self.0.queue, self.0.ticket, None);
+    }
 }
 
 /// The record that an access is entered in, if the memory has one and the access any bytes.
@@ -95,4 +112,46 @@ pub fn check_tracked(attempted: &'static str, span: &Span<'_>) -> Result<()> {
     let reason = "the memory is only borrowed, so it can't be used after the call returns: use a \
                   chunk, or the blocking call";
     Err(Error::new(ErrorKind::BorrowedMemory, attempted, reason).of_bytes(span.bytes() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
+
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::{Device, Step};
+
+    /// Ends at the last of a few looks.
+    struct Late(AtomicU32);
+
+    // SAFETY: it touches no memory.
+    unsafe impl Operation for Late {
+        fn issue(&self, _: u64) -> Result<Step> {
+            Ok(Step::Pending)
+        }
+
+        fn advance(&self, _: u64) -> Result<Step> {
+            let left = self.0.fetch_sub(1, Ordering::SeqCst);
+            Ok(if left > 1 { Step::Pending } else { Step::Issued })
+        }
+
+        fn refused(&self, _: u64, _: &Error) {}
+    }
+
+    #[test]
+    fn who_unwinds_past_queued_work_waits_for_its_end() {
+        let stream = Stream::new(&Device::cpu(0)).unwrap();
+        let task = Task::Call { operation: Arc::new(Late(AtomicU32::new(500))), token: 0 };
+        let work = stream.queue.push(task, Dependencies::new());
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            let _ends = Ends(&work);
+            assert!(!work.has_ended());
+            std::panic::resume_unwind(Box::new("told to"));
+        }));
+        assert!(unwound.is_err());
+        assert!(work.has_ended());
+    }
 }

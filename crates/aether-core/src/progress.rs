@@ -13,6 +13,7 @@ use crate::gate::Gate;
 use crate::memory::Retired;
 use crate::queue::Queue;
 use crate::sync::lock;
+use crate::unwind::contain;
 
 /// Wakes the threads that sleep until something happens. A driver calls it after a change that makes
 /// a pending call of another thread go on.
@@ -218,14 +219,20 @@ impl Engine {
     fn work(&self) {
         let mut tick = QUICKEST_TICK;
         loop {
-            // Those who wait look, too.
-            if !self.are_many_waiting() && look() {
+            // Whatever still gets this far, a subscriber of the log say, must not end the worker.
+            let looked = contain(|| {
+                // Those who wait look, too.
+                if !self.are_many_waiting() && look() {
+                    return true;
+                }
+                if tick >= SLOWEST_TICK {
+                    self.delist_idle();
+                }
+                false
+            });
+            if matches!(looked, Ok(true)) {
                 tick = QUICKEST_TICK;
                 continue;
-            }
-            let quiet = tick >= SLOWEST_TICK;
-            if quiet {
-                self.delist_idle();
             }
             let entered = self.workers.enter();
             let nothing =

@@ -8,21 +8,24 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use smallvec::SmallVec;
 
-use crate::backend::{NativeStream, Ordered, Point, Region, Rows};
+use crate::backend::{NativeStream, Ordered, Point};
 use crate::failures::{Failure, Failures};
 use crate::listed::Listed;
 use crate::stream::{Completion, Status};
+use crate::sync::lock;
 pub(crate) use crate::task::{Dependencies, Dependency, Task};
-use crate::unwind::contain;
+use crate::unwind::{Panic, contain};
 use crate::{Device, Error, ErrorKind, Result, Step, progress};
 
 struct Waiting {
     ticket: u64,
     task: Task,
+    /// Whether what it needs has to have ended, rather than only to be ordered by the device.
+    on_host: bool,
     needs: Dependencies,
     begun: bool,
     /// Why it will never begin, once what it needs has ended.
@@ -53,6 +56,8 @@ enum Ran {
 pub(crate) struct Queue {
     device: Device,
     native: NativeStream,
+    /// What the backend said once and for all.
+    asynchronous: bool,
     lists: Mutex<Lists>,
     /// Every operation up to this ticket was issued or has ended.
     issued: AtomicU64,
@@ -67,6 +72,8 @@ impl Queue {
     pub(crate) fn open(device: &Device) -> Result<Self> {
         Ok(Self {
             device: device.clone(),
+            // Asked first: a panic would leave the stream open.
+            asynchronous: device.backend().is_asynchronous(),
             native: device.backend().open_stream(device.id())?,
             lists: Mutex::default(),
             issued: AtomicU64::new(0),
@@ -123,12 +130,16 @@ impl Queue {
         self.failures.of(ticket).map_or(Ok(()), |it| Err(it.error))
     }
 
-    /// Appends an operation. Record its accesses, then call [`Queue::begin`].
+    /// Appends an operation. Record its accesses, then call [`Queue::begin`]. Nothing unwinds out of
+    /// here once the operation is queued.
     pub(crate) fn push(self: &Arc<Self>, task: Task, needs: Dependencies) -> Completion {
+        // Other people's code, so it is asked while nothing is queued, and not under the lock.
+        let on_host = task.works_on_host();
         let mut lists = self.lock();
         lists.last += 1;
         let ticket = lists.last;
-        lists.waiting.push_back(Waiting { ticket, task, needs, begun: false, refusal: None });
+        let begun = false;
+        lists.waiting.push_back(Waiting { ticket, task, on_host, needs, begun, refusal: None });
         drop(lists);
         progress::enlist(self);
         Completion { queue: self.clone(), ticket }
@@ -163,7 +174,7 @@ impl Queue {
             let before_ended = lists.issued.is_empty();
             let Some(front) = lists.waiting.front_mut() else { break };
             let long = self.takes_long(&front.task);
-            if !before_ended && front.task.works_on_host() {
+            if !before_ended && front.on_host {
                 break;
             }
             if only_begin && (front.begun || long) || !front.begun && !self.order(front) {
@@ -182,7 +193,7 @@ impl Queue {
                 break;
             };
             let Waiting { ticket, task, needs, .. } = front;
-            contain(|| drop(task));
+            self.told(contain(|| drop(task)));
             lists = self.lock();
             lists.busy = false;
             self.hand_over(&mut lists, ticket, needs, outcome);
@@ -201,7 +212,7 @@ impl Queue {
     /// is to be refused waits for all ends: its own end implies them, because later accesses to the
     /// same memory are ordered behind it alone.
     fn order(&self, front: &mut Waiting) -> bool {
-        let Waiting { needs, refusal, task, .. } = front;
+        let Waiting { needs, refusal, on_host, .. } = front;
         // The first reason stays; one doubt about an end is enough.
         let mut refuse = |failure: Failure| {
             let unproved = failure.unproved;
@@ -222,13 +233,17 @@ impl Queue {
             } else if need.ordered.is_none() && issued {
                 match self.order_behind(need) {
                     Ok(by) => need.ordered = Some(by),
-                    Err(error) => refuse(Failure { error, unproved: false }),
+                    Err(error) => {
+                        // Not asked again: the operation waits for all ends now.
+                        need.ordered = Some(Ordered::ByHost);
+                        refuse(Failure { error, unproved: false });
+                    }
                 }
             }
             all_ended &= ended;
             all_ordered &= ended || need.ordered == Some(Ordered::ByDevice);
         }
-        let need_ends = refusal.is_some() || task.works_on_host();
+        let need_ends = refusal.is_some() || *on_host;
         let ready = if need_ends { all_ended } else { all_ordered };
         if ready {
             let foreign = |it: &&Dependency| !it.on.device().shares_backend(&self.device);
@@ -247,12 +262,13 @@ impl Queue {
             return Ok(Ordered::ByHost);
         }
         let wait = || self.device.backend().wait(self.native, need.on.point());
-        contain(wait).unwrap_or_else(|| Err(self.panicked("order a stream", "backend")))
+        contain(wait)
+            .unwrap_or_else(|panic| Err(self.panicked("order a stream", "backend", &panic)))
     }
 
     /// Whether the first step does the work itself.
     fn takes_long(&self, task: &Task) -> bool {
-        !matches!(task, Task::Call { .. }) && !self.device.backend().is_asynchronous()
+        !matches!(task, Task::Call { .. }) && !self.asynchronous
     }
 
     fn run(&self, front: &Waiting, first: bool) -> Ran {
@@ -264,7 +280,7 @@ impl Queue {
             },
             Some(failure) => {
                 if let Task::Call { operation, token } = &front.task {
-                    contain(|| operation.refused(*token, &failure.error));
+                    self.told(contain(|| operation.refused(*token, &failure.error)));
                 }
                 Err(failure.clone())
             }
@@ -273,7 +289,7 @@ impl Queue {
         // by the end of this one.
         let point = Point { stream: self.native, ticket: front.ticket };
         let marked = contain(|| self.device.backend().mark(point))
-            .unwrap_or_else(|| Err(self.panicked("mark a stream", "backend")));
+            .unwrap_or_else(|panic| Err(self.panicked("mark a stream", "backend", &panic)));
         Ran::Over(match (outcome, marked) {
             (outcome, Ok(())) => outcome,
             (Ok(()), Err(error)) => Err(Failure { error, unproved: true }),
@@ -282,42 +298,22 @@ impl Queue {
     }
 
     fn guarded_step(&self, task: &Task, first: bool) -> Result<Step> {
-        contain(|| self.step(task, first)).unwrap_or_else(|| {
+        let backend = &**self.device.backend();
+        contain(|| task.step(backend, self.native, first)).unwrap_or_else(|panic| {
             let who = if matches!(task, Task::Call { .. }) { "operation" } else { "backend" };
-            Err(self.panicked("run an operation", who))
+            Err(self.panicked("run an operation", who, &panic))
         })
     }
 
-    fn panicked(&self, attempted: &'static str, who: &str) -> Error {
-        Error::new(ErrorKind::Panicked, attempted, format!("the {who} panicked")).on(&self.device)
+    fn panicked(&self, attempted: &'static str, who: &str, panic: &Panic) -> Error {
+        Error::new(ErrorKind::Panicked, attempted, format!("the {who} {panic}")).on(&self.device)
     }
 
-    fn step(&self, task: &Task, first: bool) -> Result<Step> {
-        let backend = self.device.backend();
-        match task {
-            Task::Call { operation, token } => {
-                return if first { operation.issue(*token) } else { operation.advance(*token) };
-            }
-            // Nothing is nothing on every device, whatever its library says to an empty range.
-            Task::Copy { dst: Region { bytes: 0, .. }, .. }
-            | Task::CopyRows { rows: Rows { count: 0, .. } | Rows { bytes: 0, .. }, .. }
-            | Task::Fill { dst: Region { bytes: 0, .. }, .. } => {}
-            &Task::Copy { dst, src } => {
-                // SAFETY: who pushed the task promised valid regions that the hazard records keep
-                // alive and free of conflicts until the operation has ended, and a legal pair.
-                unsafe { backend.copy(self.native, dst, src) }?;
-            }
-            &Task::CopyRows { dst, src, rows } => {
-                // SAFETY: as for a plain copy, for every row.
-                unsafe { backend.copy_rows(self.native, dst, src, rows) }?;
-            }
-            Task::Fill { dst, pattern, width } => {
-                let pattern = pattern.get(..usize::from(*width)).unwrap_or(pattern);
-                // SAFETY: as for the destination of a plain copy.
-                unsafe { backend.fill(self.native, *dst, pattern) }?;
-            }
+    /// Notes a panic of code whose failure is nobody's.
+    fn told(&self, outcome: Result<(), Panic>) {
+        if let Err(panic) = outcome {
+            tracing::error!(device = %self.device, "an operation {panic} after its end");
         }
-        Ok(Step::Issued)
     }
 
     /// Moves an operation that left the waiting list to the issued ones.
@@ -342,10 +338,10 @@ impl Queue {
         while let Some(front) = lists.issued.front() {
             let point = Point { stream: self.native, ticket: front.ticket };
             let lost = match contain(|| self.device.backend().is_done(point)) {
-                Some(Ok(false)) => break,
-                Some(Ok(true)) => None,
-                Some(Err(error)) => Some(error),
-                None => Some(self.panicked("ask for the end", "backend")),
+                Ok(Ok(false)) => break,
+                Ok(Ok(true)) => None,
+                Ok(Err(error)) => Some(error),
+                Err(panic) => Some(self.panicked("ask for the end", "backend", &panic)),
             };
             // What the device ordered has ended too, and its queue sees it at its next look: only
             // then it is known how that came out.
@@ -380,12 +376,15 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Lists> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lists)
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        contain(|| self.device.backend().close_stream(self.native));
+        let closed = contain(|| self.device.backend().close_stream(self.native));
+        if let Err(panic) = closed {
+            tracing::error!(device = %self.device, "the backend {panic} when it closed a stream");
+        }
     }
 }

@@ -104,8 +104,12 @@ impl<'a> Span<'a> {
     pub fn part(&self, start: usize, bytes: usize) -> Result<Self> {
         if start.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             let reason = format!("bytes {start}+{bytes} lie outside of the span");
-            return Err(Error::new(ErrorKind::OutOfBounds, "take a part of a span", reason)
-                .of_bytes(self.bytes as u64));
+            let error = Error::new(ErrorKind::OutOfBounds, "take a part of a span", reason)
+                .of_bytes(self.bytes as u64);
+            return Err(match self.device() {
+                Some(device) => error.on(device),
+                None => error,
+            });
         }
         Ok(Self { address: self.address.add(start), bytes, ..*self })
     }

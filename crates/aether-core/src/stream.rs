@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{NativeStream, Point};
 use crate::queue::Queue;
+use crate::unwind::contain;
 use crate::{Device, Result, progress};
 
 /// An ordered queue of work on one device.
@@ -157,7 +158,11 @@ impl Completion {
     /// Tells the backend that the host relies on the end.
     pub(crate) fn acquire(&self) {
         if self.ticket > 0 {
-            self.device().backend().acquired(self.point());
+            // Contained: whoever goes on may have more work to wait for, and must not unwind past it.
+            let told = contain(|| self.device().backend().acquired(self.point()));
+            if let Err(panic) = told {
+                tracing::error!(device = %self.device(), "the backend {panic} when told of an end");
+            }
         }
     }
 }

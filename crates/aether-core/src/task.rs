@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::Operation;
-use crate::backend::{Ordered, Region, Rows};
+use crate::backend::{NativeStream, Ordered, Region, Rows};
 use crate::stream::Completion;
+use crate::{Backend, Operation, Result, Step};
 
 /// What a queue holds.
 pub(crate) enum Task {
@@ -20,6 +20,39 @@ impl Task {
     /// Whether what it depends on has to have ended, rather than only to be ordered by the device.
     pub(crate) fn works_on_host(&self) -> bool {
         matches!(self, Self::Call { operation, .. } if operation.works_on_host())
+    }
+
+    /// Begins it on a stream of the backend, or goes on with it.
+    pub(crate) fn step(
+        &self,
+        backend: &dyn Backend,
+        stream: NativeStream,
+        first: bool,
+    ) -> Result<Step> {
+        match self {
+            Self::Call { operation, token } => {
+                return if first { operation.issue(*token) } else { operation.advance(*token) };
+            }
+            // Nothing is nothing on every device, whatever its library says to an empty range.
+            Self::Copy { dst: Region { bytes: 0, .. }, .. }
+            | Self::CopyRows { rows: Rows { count: 0, .. } | Rows { bytes: 0, .. }, .. }
+            | Self::Fill { dst: Region { bytes: 0, .. }, .. } => {}
+            &Self::Copy { dst, src } => {
+                // SAFETY: who pushed the task promised valid regions that the hazard records keep
+                // alive and free of conflicts until the operation has ended, and a legal pair.
+                unsafe { backend.copy(stream, dst, src) }?;
+            }
+            &Self::CopyRows { dst, src, rows } => {
+                // SAFETY: as for a plain copy, for every row.
+                unsafe { backend.copy_rows(stream, dst, src, rows) }?;
+            }
+            Self::Fill { dst, pattern, width } => {
+                let pattern = pattern.get(..usize::from(*width)).unwrap_or(pattern);
+                // SAFETY: as for the destination of a plain copy.
+                unsafe { backend.fill(stream, *dst, pattern) }?;
+            }
+        }
+        Ok(Step::Issued)
     }
 }
 

@@ -223,6 +223,23 @@ fn a_wait_that_the_device_refuses_fails_what_was_to_be_ordered() {
     lead.check();
 }
 
+#[test]
+fn a_wait_that_the_device_refused_is_not_asked_for_again() {
+    let (device, lead) = Manual::device();
+    let mut there = Chunk::allocate(&device, 64).unwrap();
+    let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
+    let host = Chunk::from_vec(&Device::cpu(0), bytes(64, 3)).unwrap();
+    copy_async(&mut there, &host, &streams[0]).unwrap();
+    lead.fail_waits(100);
+    let refused = fill_async(&mut there, 7u8, &streams[1]).unwrap();
+    look_hard();
+    assert!(matches!(refused.status(), Status::Pending));
+    assert_eq!(lead.waits_to_fail(), 99);
+    let _pump = lead.pump();
+    assert_eq!(refused.wait().unwrap_err().attempted(), "wait");
+    lead.check();
+}
+
 /// Drops a chunk that aether has to leak. Miri would report that, so there it is kept instead.
 fn drop_or_keep(chunk: Chunk) {
     static KEPT: std::sync::Mutex<Vec<Chunk>> = std::sync::Mutex::new(Vec::new());

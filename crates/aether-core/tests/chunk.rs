@@ -3,7 +3,13 @@
 
 mod common;
 
-use aether_core::{ALIGNMENT, Chunk, DType, Device, DeviceKind, ErrorKind, HostBackend};
+use std::alloc::Layout;
+use std::sync::Arc;
+
+use aether_core::{
+    ALIGNMENT, Address, Backend, Chunk, DType, Device, DeviceId, DeviceKind, ErrorKind,
+    HostBackend, Link, NativeStream, Region, Result,
+};
 use common::{Manual, bytes, numbers};
 
 #[test]
@@ -101,17 +107,84 @@ fn a_vector_becomes_a_chunk_without_a_copy_and_back() {
     assert_eq!(chunk.slice::<u32>().unwrap()[99], 1);
 }
 
+/// The host's memory as a device that takes no memory but its own, as pinned memory does.
+struct Pinned(HostBackend);
+
+// SAFETY: every method is the host's, but for `adopts`, which may always be false.
+unsafe impl Backend for Pinned {
+    fn name(&self) -> &str {
+        "pinned"
+    }
+
+    fn allocate(&self, device: DeviceId, layout: Layout, zeroed: bool) -> Result<Address> {
+        self.0.allocate(device, layout, zeroed)
+    }
+
+    unsafe fn free(&self, device: DeviceId, address: Address, layout: Layout) {
+        // SAFETY: the caller promises what the host's backend asks.
+        unsafe { self.0.free(device, address, layout) }
+    }
+
+    unsafe fn copy(&self, stream: NativeStream, dst: Region, src: Region) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { self.0.copy(stream, dst, src) }
+    }
+
+    unsafe fn fill(&self, stream: NativeStream, dst: Region, pattern: &[u8]) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { self.0.fill(stream, dst, pattern) }
+    }
+
+    fn host_addressable(&self, _: DeviceId) -> bool {
+        true
+    }
+
+    fn link(&self, device: DeviceId, other: &Device) -> Link {
+        self.0.link(device, other)
+    }
+}
+
 #[test]
-fn a_vector_is_copied_to_another_kind_that_the_host_addresses() {
-    let backend = std::sync::Arc::new(HostBackend::new());
-    let device = Device::new("77:0".parse().unwrap(), backend);
-    let elements = numbers(10);
-    let before = elements.as_ptr().addr();
-    let chunk = Chunk::from_vec(&device, elements).unwrap();
-    assert_ne!(chunk.data().addr(), before);
-    assert!(chunk.data().addr().is_multiple_of(ALIGNMENT));
-    assert_eq!(chunk.to_vec::<u32>().unwrap(), numbers(10));
-    assert_eq!(chunk.device().kind(), DeviceKind(77));
+fn memory_that_the_backend_did_not_allocate_becomes_the_devices_only_where_it_may() {
+    for kind in [DeviceKind::CPU, DeviceKind(77)] {
+        let pinned = Device::new(DeviceId::new(kind, 0), Arc::new(Pinned(HostBackend::new())));
+        let elements = numbers(10);
+        let before = elements.as_ptr().addr();
+        let chunk = Chunk::from_vec(&pinned, elements).unwrap();
+        assert_ne!(chunk.data().addr(), before);
+        assert!(chunk.data().addr().is_multiple_of(ALIGNMENT));
+        assert_eq!(chunk.to_vec::<u32>().unwrap(), numbers(10));
+        assert_eq!(chunk.device().kind(), kind);
+        let refused = Chunk::from_owner(&pinned, bytes(8, 1)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        assert_eq!(refused.place(), Some(pinned.to_string().as_str()));
+        let refused = Chunk::from_read_only_owner(&pinned, bytes(8, 1)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+
+        let host = Device::new(DeviceId::new(kind, 0), Arc::new(HostBackend::new()));
+        let elements = numbers(10);
+        let before = elements.as_ptr().addr();
+        assert_eq!(Chunk::from_vec(&host, elements).unwrap().data().addr(), before);
+        let chunk = Chunk::from_owner(&host, bytes(8, 1)).unwrap();
+        assert_eq!(chunk.slice::<u8>().unwrap(), bytes(8, 1));
+        assert!(!Chunk::from_read_only_owner(&host, bytes(8, 1)).unwrap().is_writable());
+    }
+}
+
+#[test]
+fn a_range_outside_of_a_chunk_is_named_in_the_error() {
+    let chunk = Chunk::allocate(&Device::cpu(1), 100).unwrap();
+    let told = |error: aether_core::Error| {
+        assert_eq!((error.kind(), error.place()), (ErrorKind::OutOfBounds, Some("cpu:1")));
+        error.reason().to_owned()
+    };
+    let error = chunk.span_of(90..101, DType::U8).unwrap_err();
+    assert_eq!(told(error), "bytes 90..101 lie outside of the chunk");
+    let error = chunk.span_of(101.., DType::U8).unwrap_err();
+    assert_eq!(told(error), "bytes 101..100 lie outside of the chunk");
+    assert!(told(chunk.span_of(..=usize::MAX, DType::U8).unwrap_err()).contains("0..1844674407"));
+    let error = chunk.span_of(8..16, DType::U8).unwrap().part(3, 6).unwrap_err();
+    assert_eq!(told(error), "bytes 3+6 lie outside of the span");
 }
 
 #[test]

@@ -65,6 +65,29 @@ fn too_short_a_chunk_is_refused_with_sizes() {
 }
 
 #[test]
+fn a_refusal_names_the_shape_and_the_device_where_there_is_one() {
+    let chunk = chunk(10);
+    let told = |error: aether_core::Error| (error.place().map(str::to_owned), error.to_string());
+    let (place, text) = told(chunk.view::<u32, 2>([1 << 40, 1 << 40]).unwrap_err());
+    assert_eq!(place.as_deref(), Some("cpu:0"));
+    assert!(text.contains("[1099511627776, 1099511627776]") && !text.contains("strides"), "{text}");
+    let view = chunk.view::<u32, 2>([2, 5]).unwrap();
+    let transposed = chunk.view_strided::<u32, 2>([5, 2], [1, 5]).unwrap();
+    for error in [
+        view.at([2, 0]).unwrap_err(),
+        view.lane([0, 6]).unwrap_err(),
+        view.narrow(1, 3, 3).unwrap_err(),
+        transposed.as_slice().unwrap_err(),
+        transposed.lane([0, 0]).unwrap_err(),
+    ] {
+        assert_eq!(told(error).0.as_deref(), Some("cpu:0"));
+    }
+    let elements = numbers(10);
+    let plain = View::new(&elements, [2, 5]).unwrap();
+    assert_eq!(told(plain.at([2, 0]).unwrap_err()).0, None);
+}
+
+#[test]
 fn extents_and_strides_that_overflow_are_refused() {
     let mut chunk = chunk(10);
     let most = usize::MAX;

@@ -339,6 +339,10 @@ unsafe impl Backend for Scrambled {
         self.inner.host_addressable(device)
     }
 
+    fn adopts(&self, device: DeviceId) -> bool {
+        self.inner.adopts(device)
+    }
+
     fn link(&self, device: DeviceId, other: &Device) -> Link {
         self.inner.link(device, &inward(other, self, &self.inner))
     }

@@ -225,6 +225,10 @@ unsafe impl<H: Hooks> Backend for Relay<H> {
         self.inner.host_addressable(device)
     }
 
+    fn adopts(&self, device: DeviceId) -> bool {
+        self.inner.adopts(device)
+    }
+
     fn link(&self, device: DeviceId, other: &Device) -> Link {
         self.hooks.link(&*self.inner, device, &inward(other, self, &self.inner))
     }

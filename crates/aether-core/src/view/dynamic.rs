@@ -44,8 +44,9 @@ impl<'a> DynView<'a> {
             let reason = format!("shape {shape:?} and strides {strides:?} differ in length");
             return refuse(ErrorKind::InvalidArgument, reason);
         }
-        elements_of(shape)?;
-        let extent = extent_of(shape, strides)?.checked_mul(dtype.size());
+        let on_device = |error: Error| error.on(chunk.device());
+        elements_of(shape).map_err(on_device)?;
+        let extent = extent_of(shape, strides).map_err(on_device)?.checked_mul(dtype.size());
         let end = extent.and_then(|it| it.checked_add(byte_offset));
         if end.is_none_or(|end| end > chunk.size()) {
             let reason = format!(

@@ -61,7 +61,9 @@ impl<'a, T: Element, const R: usize> View<'a, T, R> {
         shape: [usize; R],
         strides: Option<[usize; R]>,
     ) -> Result<Self> {
-        let strides = strides.map_or_else(|| dense_strides(shape), Ok)?;
+        let strides = strides
+            .map_or_else(|| dense_strides(shape), Ok)
+            .map_err(|error| error.on(memory.device()))?;
         check_extent::<T>(&shape, &strides, memory.bytes())
             .and_then(|()| match shape.contains(&0) {
                 true => Ok(()),
@@ -126,7 +128,7 @@ impl<'a, T: Element, const R: usize> View<'a, T, R> {
                 "{start}+{length} of dimension {dimension} lies outside of the shape {:?}",
                 self.shape
             );
-            return Err(Error::new(ErrorKind::OutOfBounds, "narrow a view", reason));
+            return Err(self.refuse(ErrorKind::OutOfBounds, "narrow a view", reason));
         }
         let mut part = *self;
         // An empty part keeps the address, so that none is computed past the end.
@@ -198,7 +200,7 @@ impl<'a, T: Element, const R: usize> View<'a, T, R> {
              PartitionedArray",
             self.shape, self.strides
         );
-        Err(Error::new(ErrorKind::NotContiguous, attempted, reason))
+        Err(self.refuse(ErrorKind::NotContiguous, attempted, reason))
     }
 
     /// A dense copy of the elements in the host's memory.
@@ -232,11 +234,20 @@ impl<'a, T: Element, const R: usize> View<'a, T, R> {
         }
     }
 
+    /// A refusal that names the device, where there is one.
+    fn refuse(&self, kind: ErrorKind, attempted: &'static str, reason: String) -> Error {
+        let error = Error::new(kind, attempted, reason);
+        match self.device() {
+            Some(device) => error.on(device),
+            None => error,
+        }
+    }
+
     fn locate(&self, index: [usize; R]) -> Result<Address> {
         let inside = index.iter().zip(&self.shape).all(|(at, extent)| at < extent);
         if !inside {
             let reason = format!("{index:?} lies outside of the shape {:?}", self.shape);
-            return Err(Error::new(ErrorKind::OutOfBounds, "index a view", reason));
+            return Err(self.refuse(ErrorKind::OutOfBounds, "index a view", reason));
         }
         let elements: usize = index.iter().zip(&self.strides).map(|(at, stride)| at * stride).sum();
         Ok(self.address.add(elements * size_of::<T>()))
@@ -251,7 +262,7 @@ impl<'a, T: Element, const R: usize> View<'a, T, R> {
         let length = extent.saturating_sub(at);
         if stride != 1 && length > 1 {
             let reason = format!("the stride of the last dimension is {stride}");
-            return Err(Error::new(ErrorKind::NotContiguous, "take a lane of a view", reason));
+            return Err(self.refuse(ErrorKind::NotContiguous, "take a lane of a view", reason));
         }
         let others =
             index.iter().zip(&self.shape).take(R.saturating_sub(1)).all(|(at, extent)| at < extent);
@@ -312,7 +323,8 @@ impl<'a, T: Element, const R: usize> ViewMut<'a, T, R> {
         strides: Option<[usize; R]>,
     ) -> Result<Self> {
         let view = View::of(memory, shape, strides)?;
-        refuse_self_overlap(&view.shape, &view.strides)?;
+        refuse_self_overlap(&view.shape, &view.strides)
+            .map_err(|error| error.on(memory.device()))?;
         Ok(Self { view, elements: PhantomData })
     }
 

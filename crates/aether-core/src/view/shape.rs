@@ -9,7 +9,7 @@ pub(crate) fn dense_strides<const R: usize>(shape: [usize; R]) -> Result<[usize;
     for (stride, extent) in strides.iter_mut().zip(shape).rev() {
         *stride = next;
         // An empty dimension doesn't make the others free of overflow, but none is ever indexed.
-        next = next.checked_mul(extent.max(1)).ok_or_else(|| overflow(&shape, &[]))?;
+        next = next.checked_mul(extent.max(1)).ok_or_else(|| overflow_of(&shape))?;
     }
     Ok(strides)
 }
@@ -23,7 +23,7 @@ pub(crate) fn elements_of(shape: &[usize]) -> Result<usize> {
         .iter()
         .try_fold(1usize, |product, &it| product.checked_mul(it))
         .filter(|&it| isize::try_from(it).is_ok())
-        .ok_or_else(|| overflow(shape, &[]))
+        .ok_or_else(|| overflow_of(shape))
 }
 
 /// How many elements lie from the first to the last, both counted.
@@ -95,6 +95,11 @@ pub(crate) fn step(index: &mut [usize], shape: &[usize]) -> bool {
         *at = 0;
     }
     false
+}
+
+fn overflow_of(shape: &[usize]) -> Error {
+    let reason = format!("the number of elements of shape {shape:?} overflows");
+    Error::new(ErrorKind::Overflow, "make a view", reason)
 }
 
 fn overflow(shape: &[usize], strides: &[usize]) -> Error {

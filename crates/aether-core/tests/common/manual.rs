@@ -154,6 +154,11 @@ impl Manual {
         self.state().fail_waits = count;
     }
 
+    /// How many waits are still to fail.
+    pub(crate) fn waits_to_fail(&self) -> usize {
+        self.state().fail_waits
+    }
+
     pub(crate) fn panic_copies(&self, count: usize) {
         self.state().panic_copies = count;
     }

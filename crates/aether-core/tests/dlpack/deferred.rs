@@ -80,6 +80,10 @@ unsafe impl Backend for Deferred {
         true
     }
 
+    fn adopts(&self, _: DeviceId) -> bool {
+        true
+    }
+
     fn link(&self, _: DeviceId, _: &Device) -> Link {
         Link::Direct
     }
