@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use aether_collective::{Message, ReduceOp, Request};
 use aether_core::{DType, ErrorKind};
 
-use super::bench::{Bench, Step, expect, expect_kind, outcomes};
+use super::bench::{Bench, Step, expect, expect_kind};
 use super::buffer::{Buffer, numbers};
 use super::calls::{Buffers, brought};
+use super::member::{Ended, all_fail, ends};
 use super::operation::Operation;
 
 super::theme! {
@@ -38,16 +39,15 @@ fn every_waiting_rank_is_told_who_is_absent(bench: &Bench<'_>) -> Step {
                 works.push(member.submit(vec![request]));
             }
         }
-        for outcome in outcomes(&works, bench.patience())? {
-            let what = format!("a call to which ranks {absent:?} did not come");
+        let what = format!("a call to which ranks {absent:?} did not come");
+        for Ended { who, outcome } in ends(&works, bench.patience())? {
+            let what = format!("{who}: {what}");
             let error = expect_kind(outcome, ErrorKind::DeadlineExceeded, &what)?;
             let mut named = error.ranks().to_vec();
             named.sort_unstable();
             expect(named == absent, || format!("{what}: {named:?} are named: {error}"))?;
         }
-        for member in &members {
-            expect_kind(member.check(), ErrorKind::GroupBroken, "the group afterwards")?;
-        }
+        members.iter().try_for_each(|it| it.expect_broken(&what))?;
     }
     Ok(())
 }
@@ -69,14 +69,14 @@ fn every_operation_has_the_deadline(bench: &Bench<'_>) -> Step {
         waiting.push((operation, members, buffers, works));
     }
     for (operation, members, _, works) in &waiting {
-        let told = outcomes(works, bench.patience())?;
-        let failed = told.iter().filter(|it| it.is_err()).count();
+        let told = ends(works, bench.patience())?;
+        let failed = told.iter().filter(|it| it.outcome.is_err()).count();
         let readers = (1..3).filter(|&it| operation.destination(it, 3, 4).is_some()).count();
         expect(failed >= readers, || {
             format!("{operation:?}: only {failed} of {readers} ranks that wait for rank 0 failed")
         })?;
-        for outcome in told.into_iter().filter(Result::is_err) {
-            let what = format!("{operation:?} without rank 0");
+        for Ended { who, outcome } in told.into_iter().filter(|it| it.outcome.is_err()) {
+            let what = format!("{who}: {operation:?} without rank 0");
             expect_kind(outcome, ErrorKind::DeadlineExceeded, &what)?;
         }
         expect(members.len() == 3, || "the members are held until here".to_owned())?;
@@ -90,14 +90,18 @@ fn the_error_comes_at_the_deadline_and_not_before(bench: &Bench<'_>) -> Step {
     let mut members = bench.members(&devices, &bench.hasty())?;
     let since = Instant::now();
     let work = members[0].submit(vec![Request::Barrier]);
-    let outcome = outcomes(&[work], bench.patience())?.pop().unwrap_or(Ok(()));
+    let what = "a barrier to which rank 1 did not come";
+    all_fail(&[work], bench.patience(), ErrorKind::DeadlineExceeded, what)?;
     let took = since.elapsed();
-    expect_kind(outcome, ErrorKind::DeadlineExceeded, "a barrier to which rank 1 did not come")?;
     // The clock may have run for a moment before the call was ready.
     let early = deadline.mul_f64(0.9);
-    expect(took >= early, || format!("the error came after {took:?} of {deadline:?}"))?;
+    expect(took >= early, || {
+        format!("rank 0's error came after {took:?}, before the deadline of {deadline:?}")
+    })?;
     let late = deadline * 4 + Duration::from_secs(2);
-    expect(took <= late, || format!("the error came only after {took:?} of {deadline:?}"))
+    expect(took <= late, || {
+        format!("rank 0's error came only after {took:?}, with a deadline of {deadline:?}")
+    })
 }
 
 fn an_absent_peer_is_named(bench: &Bench<'_>) -> Step {
@@ -110,10 +114,15 @@ fn an_absent_peer_is_named(bench: &Bench<'_>) -> Step {
             false => Message::Recv { dst: buffer.span_mut()?, peer: 2 },
         };
         let work = members[0].submit(vec![Request::Batch([message].into_iter().collect())]);
-        let outcome = outcomes(&[work], bench.patience())?.pop().unwrap_or(Ok(()));
-        let what = "a message whose other end never comes";
-        let error = expect_kind(outcome, ErrorKind::DeadlineExceeded, what)?;
-        expect(error.ranks() == [2], || format!("{what}: {:?} named", error.ranks()))?;
+        let what = match sends {
+            true => "a send to rank 2, which never receives",
+            false => "a receive from rank 2, which never sends",
+        };
+        for error in all_fail(&[work], bench.patience(), ErrorKind::DeadlineExceeded, what)? {
+            expect(error.ranks() == [2], || {
+                format!("rank 0: {what}: {:?} are named: {error}", error.ranks())
+            })?;
+        }
     }
     Ok(())
 }
@@ -133,10 +142,11 @@ fn an_absent_rank_is_named_to_who_joins(bench: &Bench<'_>) -> Step {
     });
     let took = since.elapsed();
     expect(took < bench.patience(), || format!("joining took {took:?}"))?;
-    for outcome in joined {
+    for (rank, outcome) in [0, 2].into_iter().zip(joined) {
         let outcome = outcome.map_err(|_| super::Stop::failed("a thread that joined panicked"))?;
-        let error = expect_kind(outcome, ErrorKind::DeadlineExceeded, "a group without rank 1")?;
-        expect(error.ranks() == [1], || format!("{:?} are named: {error}", error.ranks()))?;
+        let what = format!("rank {rank} joins a group to which rank 1 does not come");
+        let error = expect_kind(outcome, ErrorKind::DeadlineExceeded, &what)?;
+        expect(error.ranks() == [1], || format!("{what}: {:?} are named: {error}", error.ranks()))?;
     }
     // The place is free again.
     let mut team = bench.team(super::bench::Form::ThreadPerRank, &devices, &config)?;

@@ -1,13 +1,13 @@
 //! What is left when a group has failed.
 
-use aether_collective::{ReduceOp, Request, Work};
+use aether_collective::{ReduceOp, Request};
 use aether_core::{DType, Device, Error, ErrorKind, Result, fill};
 
-use super::bench::{Bench, Form, Step, expect, expect_kind, outcomes};
+use super::bench::{Bench, Form, Step, expect, expect_kind};
 use super::buffer::{Buffer, numbers};
 use super::calls::{brought, same, verify};
+use super::member::{Call, Ended, Member, all_fail, ends};
 use super::operation::Operation;
-use super::subject::Members;
 
 super::theme! {
     "after_failure":
@@ -27,7 +27,7 @@ const COUNT: usize = 8;
 /// Three members, of which the last never comes, and the buffers of all.
 struct Scene {
     devices: Vec<Device>,
-    members: Vec<Box<dyn Members>>,
+    members: Vec<Member>,
     buffers: Vec<Buffer>,
 }
 
@@ -44,7 +44,7 @@ impl Scene {
     }
 
     /// Ranks 0 and 1 reduce in place, and wait for the third.
-    fn begin(&mut self) -> Step<Vec<Result<Work>>> {
+    fn begin(&mut self) -> Step<Vec<Result<Call>>> {
         let mut works = Vec::new();
         for (member, buffer) in self.members.iter_mut().zip(&mut self.buffers).take(2) {
             let dst = buffer.span_mut()?;
@@ -57,13 +57,9 @@ impl Scene {
     /// The same, until it has failed; gives the error of rank 0.
     fn fail(&mut self, bench: &Bench<'_>) -> Step<Error> {
         let works = self.begin()?;
-        let mut first = None;
-        for outcome in outcomes(&works, bench.patience())? {
-            let what = "a call to which rank 2 does not come";
-            let error = expect_kind(outcome, ErrorKind::DeadlineExceeded, what)?;
-            first.get_or_insert(error);
-        }
-        first.ok_or_else(|| super::Stop::failed("no outcome"))
+        let what = "a call to which rank 2 does not come";
+        let errors = all_fail(&works, bench.patience(), ErrorKind::DeadlineExceeded, what)?;
+        errors.into_iter().next().ok_or_else(|| super::Stop::failed("no outcome"))
     }
 }
 
@@ -93,8 +89,8 @@ fn every_pending_call_fails(bench: &Bench<'_>) -> Step {
             works.push(member.submit(vec![Request::Barrier]));
         }
     }
-    for outcome in outcomes(&works, bench.patience())? {
-        expect(outcome.is_err(), || "a call went well behind one that failed".to_owned())?;
+    for Ended { who, outcome } in ends(&works, bench.patience())? {
+        expect(outcome.is_err(), || format!("{who} went well with or behind one that failed"))?;
     }
     Ok(())
 }
@@ -102,25 +98,35 @@ fn every_pending_call_fails(bench: &Bench<'_>) -> Step {
 fn unwritten_ranges_give_the_error_until_overwritten(bench: &Bench<'_>) -> Step {
     let mut scene = Scene::new(bench)?;
     let first = scene.fail(bench)?;
-    for buffer in scene.buffers.iter_mut().take(2) {
+    for (rank, buffer) in scene.buffers.iter_mut().take(2).enumerate() {
         let found = buffer.chunk.to_vec::<u8>();
-        let error = expect_kind(found, first.kind(), "a read of what the failed call left")?;
-        expect(error.reason() == first.reason(), || format!("another error: {error}"))?;
+        let what = format!("a read of what the failed call left in rank {rank}'s destination");
+        let error = expect_kind(found, first.kind(), &what)?;
+        expect(error.reason() == first.reason(), || {
+            format!("{what} tells another error than the call: {error}, and not {first}")
+        })?;
         // A part that is overwritten can be read, and the rest still can't.
         let (start, end) = (buffer.range.start, buffer.range.end);
         fill(&mut buffer.chunk.span_of_mut(start..start + 16, TYPE)?, 1f32)?;
         let half = buffer.chunk.span_of(start..start + 16, TYPE)?.check_readable();
-        expect(half.is_ok(), || format!("the overwritten part gives {half:?}"))?;
+        if let Err(error) = half {
+            let what = format!("the overwritten part of rank {rank}'s destination");
+            return Err(super::Stop::failed(format!("{what} still gives {error}")));
+        }
         let rest = buffer.chunk.span_of(start + 16..end, TYPE)?.check_readable();
-        expect_kind(rest, first.kind(), "the part that was not overwritten")?;
+        let what = format!("the part of rank {rank}'s destination that was not overwritten");
+        expect_kind(rest, first.kind(), &what)?;
         let all = buffer.chunk.to_vec::<u8>();
-        expect_kind(all, first.kind(), "a read of both parts")?;
+        expect_kind(all, first.kind(), &format!("a read of both parts of rank {rank}'s"))?;
         fill(&mut buffer.chunk.span_of_mut(start + 16..end, TYPE)?, 1f32)?;
         let ones: Vec<u64> = vec![u64::from(1f32.to_bits()); COUNT];
-        same(TYPE, &buffer.read()?, &super::buffer::of_bits(TYPE, &ones))?;
+        let what = format!("rank {rank}'s destination, all of it overwritten");
+        same(TYPE, &buffer.read()?, &super::buffer::of_bits(TYPE, &ones))
+            .map_err(|it| it.during(what))?;
     }
     // What the absent rank holds was never touched.
     same(TYPE, &scene.buffers[2].read()?, &numbers(TYPE, COUNT, 2, 40))
+        .map_err(|it| it.during("the buffer of rank 2, which made no call"))
 }
 
 fn a_later_call_that_reads_them_is_refused(bench: &Bench<'_>) -> Step {
@@ -137,9 +143,8 @@ fn a_later_call_that_reads_them_is_refused(bench: &Bench<'_>) -> Step {
         let (src, dst) = (Some(src.span()?), dst.span_mut()?);
         requests.push(Request::AllReduce { src, dst, op: ReduceOp::Sum });
     }
-    for outcome in team.outcomes(requests, bench.patience())? {
-        expect_kind(outcome, first.kind(), "a call that reads what a failed one left")?;
-    }
+    let works = team.submit(requests);
+    all_fail(&works, bench.patience(), first.kind(), "a call that reads what a failed one left")?;
     // A collective that writes all of it heals it.
     let mut requests = Vec::new();
     for (src, dst) in targets.iter().zip(&mut scene.buffers) {
@@ -147,8 +152,9 @@ fn a_later_call_that_reads_them_is_refused(bench: &Bench<'_>) -> Step {
         requests.push(Request::AllReduce { src, dst, op: ReduceOp::Max });
     }
     team.all(requests)?;
-    for (healed, from) in scene.buffers.iter().zip(&targets) {
-        same(TYPE, &healed.read()?, &from.read()?)?;
+    for (rank, (healed, from)) in scene.buffers.iter().zip(&targets).enumerate() {
+        let what = format!("rank {rank}'s buffer, written by a call after the failed one");
+        same(TYPE, &healed.read()?, &from.read()?).map_err(|it| it.during(what))?;
     }
     Ok(())
 }
@@ -163,8 +169,8 @@ fn nobody_writes_any_more(bench: &Bench<'_>) -> Step {
     let (member, buffer) = (&mut scene.members[2], &mut scene.buffers[2]);
     let dst = buffer.span_mut()?;
     let late = member.submit(vec![Request::AllReduce { src: None, dst, op: ReduceOp::Sum }]);
-    let outcome = outcomes(&[late], bench.patience())?.pop().unwrap_or(Ok(()));
-    expect_kind(outcome, ErrorKind::GroupBroken, "the call of a rank that comes too late")?;
+    let what = "the call of rank 2, which comes too late";
+    all_fail(&[late], bench.patience(), ErrorKind::GroupBroken, what)?;
     std::thread::sleep(std::time::Duration::from_millis(20));
     let threes = super::buffer::of_bits(TYPE, &[u64::from(3f32.to_bits()); COUNT]);
     for (rank, buffer) in scene.buffers.iter().take(2).enumerate() {
@@ -178,8 +184,10 @@ fn who_was_not_told_is_told_at_the_end(bench: &Bench<'_>) -> Step {
     let mut scene = Scene::new(bench)?;
     let first = scene.fail(bench)?;
     let absent = scene.members.pop().ok_or_else(|| super::Stop::failed("no member"))?;
-    let error = expect_kind(absent.finish(), first.kind(), "finish of the rank that was absent")?;
-    expect(error.reason() == first.reason(), || format!("another failure: {error}"))
+    let error = expect_kind(absent.finish(), first.kind(), "finish of rank 2, which was absent")?;
+    expect(error.reason() == first.reason(), || {
+        format!("finish of rank 2 tells another failure than the calls: {error}, and not {first}")
+    })
 }
 
 fn works_again(bench: &Bench<'_>, devices: &[Device]) -> Step {
@@ -199,8 +207,8 @@ fn a_new_group_forms_from_the_survivors(bench: &Bench<'_>) -> Step {
     // The third is gone, and the others still hold the broken group.
     drop(scene.members.pop());
     let works = scene.begin()?;
-    for outcome in outcomes(&works, bench.patience())? {
-        expect(outcome.is_err(), || "a call went well without rank 2".to_owned())?;
+    for Ended { who, outcome } in ends(&works, bench.patience())? {
+        expect(outcome.is_err(), || format!("{who} went well without rank 2"))?;
     }
     works_again(bench, &scene.devices[..2])
 }

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use aether_collective::{GroupConfig, ReduceOp, Request, Work};
+use aether_collective::{GroupConfig, ReduceOp, Request};
 use aether_core::{DType, Device, Error, ErrorKind, Result};
 
-use super::subject::{Members, Subject};
+use super::member::{Call, Member, outcomes};
+use super::subject::Subject;
 use crate::suite::Failed;
 
 /// Why a case ended early.
@@ -74,9 +75,9 @@ impl Form {
 /// All members of a group, in either form.
 pub(crate) enum Team {
     /// Held by one caller.
-    One(Box<dyn Members>),
+    One(Member),
     /// One for each rank.
-    Many(Vec<Box<dyn Members>>),
+    Many(Vec<Member>),
 }
 
 /// What a case has.
@@ -120,27 +121,43 @@ impl Bench<'_> {
     /// A group of these devices in this form.
     pub(crate) fn team(&self, form: Form, devices: &[Device], config: &GroupConfig) -> Step<Team> {
         Ok(match form {
-            Form::OneCaller => Team::One(self.subject.join_all(devices, config)?),
+            Form::OneCaller => {
+                let all = self.subject.join_all(devices, config)?;
+                let ranks = devices.len();
+                Team::One(Member::new(all, 0..ranks, ranks, config.deadline))
+            }
             Form::ThreadPerRank => Team::Many(self.members(devices, config)?),
         })
     }
 
     /// A group of these devices, its members by rank.
-    pub(crate) fn members(
-        &self,
-        devices: &[Device],
-        config: &GroupConfig,
-    ) -> Step<Vec<Box<dyn Members>>> {
-        let join = |device| self.subject.join(devices, device, config);
+    pub(crate) fn members(&self, devices: &[Device], config: &GroupConfig) -> Step<Vec<Member>> {
+        let join = |rank| self.member(devices, rank, config);
         let joined: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> =
-                devices.iter().map(|device| scope.spawn(move || join(device))).collect();
+                (0..devices.len()).map(|rank| scope.spawn(move || join(rank))).collect();
             threads.into_iter().map(|it| it.join()).collect()
         });
         joined
             .into_iter()
-            .map(|it| Ok(it.map_err(|_| Stop::failed("a thread that joined panicked"))??))
+            .map(|it| it.map_err(|_| Stop::failed("a thread that joined panicked"))?)
             .collect()
+    }
+
+    /// One member of a group of these devices.
+    pub(crate) fn member(
+        &self,
+        devices: &[Device],
+        rank: usize,
+        config: &GroupConfig,
+    ) -> Step<Member> {
+        let Some(device) = devices.get(rank) else {
+            return Err(Stop::failed(format!("there is no rank {rank}")));
+        };
+        let joined = self.subject.join(devices, device, config).map_err(|error| {
+            Stop::from(error).during(format!("rank {rank} of {} joins", devices.len()))
+        })?;
+        Ok(Member::new(joined, rank..rank + 1, devices.len(), config.deadline))
     }
 
     /// Runs a part of the case in both forms, with so many ranks.
@@ -213,7 +230,11 @@ impl Team {
 
     /// Makes a call of every rank that has to go well.
     pub(crate) fn all(&mut self, requests: Vec<Request<'_>>) -> Step {
-        Ok(self.run(requests).into_iter().collect::<Result<()>>()?)
+        let outcomes = self.run(requests);
+        let callers = self.callers();
+        outcomes.into_iter().zip(callers).try_for_each(|(outcome, caller)| {
+            outcome.map_err(|error| Stop::from(error).during(caller))
+        })
     }
 
     /// Makes a call of every rank, and gives the outcome of each. Fails if one of them hangs.
@@ -225,8 +246,8 @@ impl Team {
         outcomes(&self.submit(requests), patience)
     }
 
-    /// Makes a call of every rank, and returns at once: one work a caller.
-    pub(crate) fn submit(&mut self, requests: Vec<Request<'_>>) -> Vec<Result<Work>> {
+    /// Makes a call of every rank, and returns at once: one call taken a caller.
+    pub(crate) fn submit(&mut self, requests: Vec<Request<'_>>) -> Vec<Result<Call>> {
         match self {
             Self::One(all) => vec![all.submit(requests)],
             Self::Many(each) => {
@@ -237,7 +258,7 @@ impl Team {
     }
 
     /// Each caller's members.
-    pub(crate) fn callers(&mut self) -> Vec<&mut Box<dyn Members>> {
+    pub(crate) fn callers(&mut self) -> Vec<&mut Member> {
         match self {
             Self::One(all) => vec![all],
             Self::Many(each) => each.iter_mut().collect(),
@@ -252,32 +273,6 @@ impl Team {
         };
         Ok(each.into_iter().try_for_each(|it| it.finish())?)
     }
-}
-
-/// The outcome of every member's part of these works. Fails if one of them hangs.
-pub(crate) fn outcomes(works: &[Result<Work>], patience: Duration) -> Step<Vec<Result<()>>> {
-    let until = Instant::now() + patience;
-    let mut outcomes = Vec::new();
-    for work in works {
-        let work = match work {
-            Ok(work) => work,
-            Err(error) => {
-                outcomes.push(Err(error.clone()));
-                continue;
-            }
-        };
-        for part in work.completions() {
-            let left = until.saturating_duration_since(Instant::now());
-            outcomes.push(match part.wait_timeout(left) {
-                Ok(true) => Ok(()),
-                Ok(false) => {
-                    return Err(Stop::Failed(format!("a call hangs: no end after {patience:?}")));
-                }
-                Err(error) => Err(error),
-            });
-        }
-    }
-    Ok(outcomes)
 }
 
 fn panicked() -> Error {

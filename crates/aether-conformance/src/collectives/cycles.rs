@@ -1,10 +1,11 @@
 //! Calls that wait for each other.
 
-use aether_collective::{Message, Request, Work};
+use aether_collective::{Message, Request};
 use aether_core::{DType, Device, ErrorKind, Result};
 
-use super::bench::{Bench, Step, Stop, expect, expect_kind, outcomes};
+use super::bench::{Bench, Step, Stop, expect, expect_kind};
 use super::buffer::Buffer;
+use super::member::{Call, Ended, ends, outcomes};
 
 super::theme! {
     "cycles":
@@ -24,15 +25,16 @@ fn buffers(devices: &[Device]) -> Step<Vec<Buffer>> {
 }
 
 /// Every work ends with an error that names the circle, or the failure that it was to the group.
-fn told(bench: &Bench<'_>, works: &[Result<Work>], ranks: &[usize], what: &str) -> Step {
+fn told(bench: &Bench<'_>, works: &[Result<Call>], ranks: &[usize], what: &str) -> Step {
     let mut circles = 0;
-    for outcome in outcomes(works, bench.patience())? {
+    for Ended { who, outcome } in ends(works, bench.patience())? {
+        let what = format!("{who}: {what}");
         if let Err(error) = &outcome
             && error.kind() == ErrorKind::GroupBroken
         {
             continue;
         }
-        let error = expect_kind(outcome, ErrorKind::Cycle, what)?;
+        let error = expect_kind(outcome, ErrorKind::Cycle, &what)?;
         let named = ranks.iter().all(|it| error.ranks().contains(it));
         expect(named, || format!("{what}: ranks {:?} are named: {error}", error.ranks()))?;
         circles += 1;
@@ -76,7 +78,7 @@ fn two_groups_in_opposite_order(bench: &Bench<'_>) -> Step {
     let waits = |rank: usize| -> Step<_> {
         let mut groups = Vec::new();
         for config in &configs {
-            groups.push(bench.subject.join(&devices, &devices[rank], config)?);
+            groups.push(bench.member(&devices, rank, config)?);
         }
         let work = groups[rank].submit(vec![Request::Barrier]);
         // Nobody leaves before both have been told.

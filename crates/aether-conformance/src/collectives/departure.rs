@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use aether_collective::{GroupConfig, Message, ReduceOp, Request, Work};
+use aether_collective::{GroupConfig, Message, ReduceOp, Request};
 use aether_core::{DType, ErrorKind, Result};
 
-use super::bench::{Bench, Form, Step, Stop, expect, expect_kind, outcomes};
+use super::bench::{Bench, Form, Step, Stop, expect, expect_kind};
 use super::buffer::{Buffer, numbers};
 use super::calls::{brought, verify};
+use super::member::{Call, Ended, all_well, ends};
 use super::operation::Operation;
 
 super::theme! {
@@ -28,18 +29,21 @@ fn far(bench: &Bench<'_>) -> (GroupConfig, Duration) {
 }
 
 /// Every work fails soon, because rank `gone` is gone.
-fn missed(works: &[Result<Work>], gone: usize, soon: Duration, what: &str) -> Step {
+fn missed(works: &[Result<Call>], gone: usize, soon: Duration, what: &str) -> Step {
     let mut told = 0;
-    for outcome in outcomes(works, soon)? {
+    for Ended { who, outcome } in ends(works, soon)? {
+        let what = format!("{who}: {what}");
         let error = match outcome {
             // A call that was made when another had already been told.
             Err(error) if error.kind() == ErrorKind::GroupBroken => error,
             other => {
                 told += 1;
-                expect_kind(other, ErrorKind::RankDied, what)?
+                expect_kind(other, ErrorKind::RankDied, &what)?
             }
         };
-        expect(error.ranks() == [gone], || format!("{what}: {:?} named", error.ranks()))?;
+        expect(error.ranks() == [gone], || {
+            format!("{what}: {:?} are named: {error}", error.ranks())
+        })?;
     }
     expect(told > 0, || format!("{what}: nobody was told"))
 }
@@ -115,14 +119,15 @@ fn leaving_after_the_last_call_is_no_failure(bench: &Bench<'_>) -> Step {
     let devices = bench.devices(3)?;
     let mut members = bench.members(&devices, &bench.config())?;
     let works: Vec<_> = members.iter_mut().map(|it| it.submit(vec![Request::Barrier])).collect();
-    for outcome in outcomes(&works, bench.patience())? {
-        outcome?;
-    }
+    all_well(&works, bench.patience())?;
     // One after the other, while the rest of the group is still there.
     while let Some(member) = members.pop() {
-        member.finish()?;
+        let who = member.to_string();
+        let finishes = |error| Stop::from(error).during(format!("{who} finishes"));
+        member.finish().map_err(finishes)?;
         for member in &members {
-            member.check()?;
+            let what = format!("{member}, after {who} has finished");
+            member.check().map_err(|error| Stop::from(error).during(what))?;
         }
     }
     // Messages between those that are left go on as well.
@@ -136,9 +141,7 @@ fn leaving_after_the_last_call_is_no_failure(bench: &Bench<'_>) -> Step {
     let works = [(0, sent), (1, received)].map(|(rank, message)| {
         members[rank].submit(vec![Request::Batch([message].into_iter().collect())])
     });
-    for outcome in outcomes(&works, bench.patience())? {
-        outcome?;
-    }
+    all_well(&works, bench.patience())?;
     // And a group of the same devices forms again.
     drop(members);
     let mut team = bench.team(Form::ThreadPerRank, &devices, &bench.config())?;

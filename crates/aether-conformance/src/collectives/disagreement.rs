@@ -3,8 +3,9 @@
 use aether_collective::{ReduceOp, Request};
 use aether_core::{DType, ErrorKind, Result, SpanMut};
 
-use super::bench::{Bench, Form, Step, Team, expect, expect_kind, outcomes};
+use super::bench::{Bench, Form, Step, Team, expect, expect_kind};
 use super::buffer::Buffer;
+use super::member::{all_fail, outcomes};
 
 super::theme! {
     "disagreement":
@@ -82,7 +83,7 @@ fn judge(team: &mut Team, told: Vec<Result<()>>, checked: bool, words: [&str; 2]
     expect(told.len() == RANKS, || format!("{} outcomes", told.len()))?;
     let mismatch =
         |it: &Result<()>| it.as_ref().is_err_and(|error| error.kind() == ErrorKind::RankMismatch);
-    expect(told.iter().any(mismatch), || "nobody was told".to_owned())?;
+    expect(told.iter().any(mismatch), || "no rank was told that they disagree".to_owned())?;
     for (rank, outcome) in told.into_iter().enumerate() {
         if outcome.is_ok() {
             expect(!checked, || format!("rank {rank} completed the call in checked mode"))?;
@@ -91,11 +92,12 @@ fn judge(team: &mut Team, told: Vec<Result<()>>, checked: bool, words: [&str; 2]
         names_both(outcome, words, &format!("rank {rank}"))?;
     }
     for caller in team.callers() {
-        expect_kind(caller.check(), ErrorKind::GroupBroken, "the group after a disagreement")?;
+        caller.expect_broken("a disagreement")?;
     }
     // Who was not told at the call is told at the next.
-    for outcome in team.run((0..RANKS).map(|_| Request::Barrier).collect()) {
-        expect_kind(outcome, ErrorKind::GroupBroken, "the next call")?;
+    let outcomes = team.run((0..RANKS).map(|_| Request::Barrier).collect());
+    for (outcome, caller) in outcomes.into_iter().zip(team.callers()) {
+        expect_kind(outcome, ErrorKind::GroupBroken, &format!("{caller}: the next call"))?;
     }
     Ok(())
 }
@@ -233,7 +235,7 @@ fn about_the_sequence(bench: &Bench<'_>) -> Step {
         works.push(member.submit(vec![second]));
     }
     let told = outcomes(&works, bench.patience())?;
-    expect(told.iter().any(Result::is_err), || "nobody was told".to_owned())?;
+    expect(told.iter().any(Result::is_err), || "no rank was told that they disagree".to_owned())?;
     let mut named = false;
     for outcome in told {
         let Err(error) = outcome else { continue };
@@ -249,10 +251,7 @@ fn about_the_sequence(bench: &Bench<'_>) -> Step {
         }
     }
     expect(named, || "no error names both calls and the rank that left one out".to_owned())?;
-    for member in &members {
-        expect_kind(member.check(), ErrorKind::GroupBroken, "the group afterwards")?;
-    }
-    Ok(())
+    members.iter().try_for_each(|it| it.expect_broken("a call that one rank left out"))
 }
 
 /// A broadcast's root need not wait for its readers, but in checked mode it does.
@@ -277,8 +276,6 @@ fn in_checked_mode_no_call_completes(bench: &Bench<'_>) -> Step {
             _ => member.submit(vec![Request::Broadcast { src: None, dst, root: 1 }])?,
         }));
     }
-    for outcome in outcomes(&works, bench.patience())? {
-        expect_kind(outcome, ErrorKind::RankMismatch, "roots that differ in checked mode")?;
-    }
-    Ok(())
+    let what = "roots that differ in checked mode";
+    all_fail(&works, bench.patience(), ErrorKind::RankMismatch, what).map(drop)
 }

@@ -247,7 +247,8 @@ fn other_overlaps_are_refused(bench: &Bench<'_>) -> Step {
                 requests.push(request);
                 only_first = first;
             }
-            let what = format!("overlap {which}: {:?}", requests.first());
+            let operation = requests.first().map_or("a call", |it| it.operation().name());
+            let what = format!("overlap {which}, in {operation}");
             for outcome in team.refused(requests, only_first) {
                 expect_kind(outcome, ErrorKind::Overlap, &what)?;
             }

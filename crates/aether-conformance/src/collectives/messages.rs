@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use aether_collective::{Message, Request};
 use aether_core::{DType, ErrorKind, fill};
 
-use super::bench::{Bench, Form, Step, Stop, expect, expect_kind, outcomes};
+use super::bench::{Bench, Form, Step, Stop, expect, expect_kind};
 use super::buffer::{Buffer, any_bits};
 use super::calls::same;
+use super::member::{Ended, all_well, ends};
 
 super::theme! {
     "messages":
@@ -58,9 +59,7 @@ fn match_in_order_per_pair(bench: &Bench<'_>) -> Step {
         works.push(members[*to].submit(vec![batch([recv(&mut target, 0)?])]));
         arrived.push((source, target));
     }
-    for outcome in outcomes(&works, bench.patience())? {
-        outcome?;
-    }
+    all_well(&works, bench.patience())?;
     for (at, ((_, target), (to, bytes))) in arrived.iter().zip(&letters).enumerate() {
         let what = format!("letter {at}, to rank {to}");
         same(TYPE, &target.read()?, bytes).map_err(|it: Stop| it.during(what))?;
@@ -163,7 +162,8 @@ fn of_zero_elements_are_matched_too(bench: &Bench<'_>) -> Step {
         let received = targets.iter_mut().map(|it| recv(it, 0)).collect::<Step<Vec<_>>>()?;
         team.all(vec![batch(sent), batch(received)])?;
         for (at, (count, target)) in counts.into_iter().zip(&targets).enumerate() {
-            same(TYPE, &target.read()?, &letter(at, 9, count))?;
+            let what = format!("message {at} of the batch to rank 1");
+            same(TYPE, &target.read()?, &letter(at, 9, count)).map_err(|it| it.during(what))?;
         }
         Ok(())
     })?;
@@ -198,13 +198,13 @@ fn end_for_the_sender_when_the_receiver_took_the_data(bench: &Bench<'_>) -> Step
     let sent = members[0].submit(vec![batch([send(&source, 1)?])])?;
     stays_pending(&sent, "a send without its receive")?;
     let received = members[1].submit(vec![batch([recv(&mut target, 0)?])]);
-    expect(sent.wait_timeout(bench.patience())?, || "the send hangs".to_owned())?;
+    expect(sent.wait_timeout(bench.patience())?, || {
+        format!("rank 0's send has not ended {:?} after rank 1 received it", bench.patience())
+    })?;
     // The sender may write again, and the receiver has what was there before.
     fill(&mut source.span_mut()?, 7i32)?;
-    for outcome in outcomes(&[received], bench.patience())? {
-        outcome?;
-    }
-    same(TYPE, &target.read()?, &bytes)
+    all_well(&[received], bench.patience())?;
+    same(TYPE, &target.read()?, &bytes).map_err(|it| it.during("what rank 1 received"))
 }
 
 fn end_for_the_receiver_with_the_data(bench: &Bench<'_>) -> Step {
@@ -216,11 +216,11 @@ fn end_for_the_receiver_with_the_data(bench: &Bench<'_>) -> Step {
     let received = members[0].submit(vec![batch([recv(&mut target, 1)?])])?;
     stays_pending(&received, "a receive without its send")?;
     let sent = members[1].submit(vec![batch([send(&source, 0)?])]);
-    expect(received.wait_timeout(bench.patience())?, || "the receive hangs".to_owned())?;
-    same(TYPE, &target.read()?, &bytes)?;
-    for outcome in outcomes(&[sent], bench.patience())? {
-        outcome?;
-    }
+    expect(received.wait_timeout(bench.patience())?, || {
+        format!("rank 0's receive has not ended {:?} after rank 1 sent to it", bench.patience())
+    })?;
+    same(TYPE, &target.read()?, &bytes).map_err(|it| it.during("what rank 0 received"))?;
+    all_well(&[sent], bench.patience())?;
     Ok(())
 }
 
@@ -232,10 +232,11 @@ fn disagree(bench: &Bench<'_>, other: (DType, usize), what: &str) -> Step {
         let source = Buffer::garbage(&devices[0], TYPE, 5, 0)?;
         let mut target = Buffer::garbage(&devices[1], other.0, other.1, 0)?;
         let requests = vec![batch([send(&source, 1)?]), batch([recv(&mut target, 0)?])];
-        let told = team.outcomes(requests, bench.patience())?;
+        let told = ends(&team.submit(requests), bench.patience())?;
         expect(told.len() == 2, || format!("{what}: {} outcomes", told.len()))?;
-        for outcome in told {
-            let error = expect_kind(outcome, ErrorKind::RankMismatch, what)?;
+        for Ended { who, outcome } in told {
+            let what = format!("{form:?}: {who}: {what}");
+            let error = expect_kind(outcome, ErrorKind::RankMismatch, &what)?;
             let named = error.ranks().contains(&0) && error.ranks().contains(&1);
             expect(named, || format!("{what}: the error does not name both ranks: {error}"))?;
         }

@@ -40,6 +40,7 @@ mod disagreement;
 mod floats;
 mod in_place;
 mod integers;
+mod member;
 mod messages;
 mod moves;
 pub mod operation;
@@ -56,7 +57,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aether_collective::{CollectiveDriver, GroupConfig};
+use aether_collective::{CollectiveDriver, Driver, GroupConfig};
 use aether_core::Device;
 use libtest_mimic::Trial;
 
@@ -82,9 +83,18 @@ pub trait CollectiveFixture: Send + Sync + 'static {
 
     /// So many devices of a backend that a detector watches; `None` if the driver doesn't run on such
     /// devices, and what the detector would see is then not tested.
+    ///
+    /// Provided as [`CollectiveFixture::devices`] by way of a [`Checked`] around their backend, where
+    /// they share one and the driver [supports](Driver::supports) them so. More is
+    /// seen around a backend that is asynchronous, such as
+    /// [`Scrambled`](crate::doubles::Scrambled).
     fn watched(&self, count: usize) -> Option<(Arc<Checked>, Vec<Device>)> {
-        let _ = count;
-        None
+        let devices = self.devices(count)?;
+        let first = devices.first()?;
+        let checked = Checked::around(first.backend().clone());
+        let watched: Vec<_> = devices.iter().map(|it| checked.device(it.id())).collect();
+        let shared = devices.iter().all(|it| it.shares_backend(first));
+        (shared && watched.iter().all(Self::Driver::supports)).then_some((checked, watched))
     }
 
     /// The configuration of the groups. Its name becomes the beginning of their names.

@@ -165,7 +165,7 @@ fn a_barrier_waits_for_every_rank(bench: &Bench<'_>) -> Step {
     let came = AtomicUsize::new(0);
     let outcomes: Vec<Result<bool, Stop>> = std::thread::scope(|scope| {
         let came = &came;
-        let run = |(rank, member): (usize, Box<dyn super::subject::Members>)| {
+        let run = |(rank, member): (usize, super::member::Member)| {
             scope.spawn(move || {
                 let mut member = member;
                 let mut all_came = true;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use aether_collective::{ReduceOp, Request};
 use aether_core::{DType, Device, Stream, copy_async};
 
-use super::bench::{Bench, Form, Step, Stop, expect, outcomes};
+use super::bench::{Bench, Form, Step, Stop, expect};
 use super::buffer::{Buffer, numbers};
 use super::calls::same;
+use super::member::all_well;
 use super::reference;
 use crate::checked::Checked;
 
@@ -29,7 +30,9 @@ const COUNT: usize = 500;
 fn watched(bench: &Bench<'_>, part: impl Fn(&[Device]) -> Step) -> Step {
     bench.needs(TYPE, ReduceOp::Sum)?;
     let Some((checked, mut devices)) = bench.subject.watched(RANKS) else {
-        return Err(Stop::Skipped("the fixture has no devices that a detector watches".to_owned()));
+        return Err(Stop::Skipped(
+            "the driver runs on no devices that a detector watches".to_owned(),
+        ));
     };
     devices.sort_by_key(Device::id);
     part(&devices)?;
@@ -43,6 +46,18 @@ fn verdict(checked: &Arc<Checked>) -> Step {
 fn each(devices: &[Device], salt: u64) -> Step<Vec<Buffer>> {
     let made = devices.iter().enumerate();
     made.map(|(rank, it)| Buffer::new(it, TYPE, &numbers(TYPE, COUNT, rank, salt), 0)).collect()
+}
+
+/// Expects what a rank's buffer holds.
+fn holds(buffer: &Buffer, rank: usize, what: &str, wanted: &[u8]) -> Step {
+    let whose = |it: Stop| it.during(format!("rank {rank}'s {what}"));
+    let found = buffer.read().map_err(whose)?;
+    same(TYPE, &found, wanted).map_err(whose)
+}
+
+fn all_hold(buffers: &[Buffer], what: &str, wanted: &[u8]) -> Step {
+    let mut each = buffers.iter().enumerate();
+    each.try_for_each(|(rank, it)| holds(it, rank, what, wanted))
 }
 
 /// The sum of what `each` makes.
@@ -90,18 +105,17 @@ fn copies_on_other_streams_are_ordered(bench: &Bench<'_>) -> Step {
                 &others[rank],
             )?);
         }
-        for outcome in outcomes(&works, bench.patience())? {
-            outcome?;
-        }
+        all_well(&works, bench.patience())?;
         for copy in copies {
-            expect(copy.wait_timeout(bench.patience())?, || "a copy hangs".to_owned())?;
+            expect(copy.wait_timeout(bench.patience())?, || {
+                format!("a copy around the collective has not ended after {:?}", bench.patience())
+            })?;
         }
         for rank in 0..RANKS {
-            same(TYPE, &out[rank].read()?, &sum(42)).map_err(|it| it.during("the result"))?;
-            same(TYPE, &src[rank].read()?, &numbers(TYPE, COUNT, rank, 43))
-                .map_err(|it| it.during("the source, overwritten"))?;
-            same(TYPE, &dst[rank].read()?, &numbers(TYPE, COUNT, rank, 43))
-                .map_err(|it| it.during("the destination, overwritten"))?;
+            let later = numbers(TYPE, COUNT, rank, 43);
+            holds(&out[rank], rank, "copy of the sum, made behind the collective", &sum(42))?;
+            holds(&src[rank], rank, "source, overwritten behind the collective", &later)?;
+            holds(&dst[rank], rank, "destination, overwritten behind the copy of it", &later)?;
         }
         Ok(())
     })
@@ -135,12 +149,11 @@ fn two_groups_on_the_same_memory_are_ordered(bench: &Bench<'_>) -> Step {
             .iter_mut()
             .map(|it| Ok(Request::Broadcast { src: None, dst: it.span_mut()?, root: 0 }));
         works.extend(one.submit(requests.collect::<Step<Vec<_>>>()?));
-        for outcome in outcomes(&works, bench.patience())? {
-            outcome?;
-        }
-        for buffer in dst.iter().chain(&middle) {
-            same(TYPE, &buffer.read()?, &sum(47))?;
-        }
+        all_well(&works, bench.patience())?;
+        let what = "destination in the group that reads what the other has summed";
+        all_hold(&dst, what, &sum(47))?;
+        let what = "buffer that one group sums into, the other reads and the first broadcasts";
+        all_hold(&middle, what, &sum(47))?;
         Ok(())
     })
 }
@@ -160,14 +173,12 @@ fn calls_of_one_member_go_in_order(bench: &Bench<'_>) -> Step {
             works.push(members[rank].submit(vec![request]));
         }
     }
-    for outcome in outcomes(&works, bench.patience())?.into_iter().rev() {
-        outcome?;
-    }
+    all_well(&works, bench.patience())?;
     let mut wanted = sum(50);
     for _ in 1..calls {
         wanted = reference::reduce(TYPE, ReduceOp::Sum, &[wanted.clone(), wanted.clone()]);
     }
-    buffers.iter().try_for_each(|it| same(TYPE, &it.read()?, &wanted))
+    all_hold(&buffers, "buffer after 12 sums in place, one behind the other", &wanted)
 }
 
 /// A read of the destination, without a word to the work, comes after the collective.
@@ -186,8 +197,8 @@ fn the_host_waits_for_a_collective(bench: &Bench<'_>) -> Step {
         }
         works.push(work);
     }
-    buffers.iter().try_for_each(|it| same(TYPE, &it.read()?, &sum(51)))?;
-    expect(works.iter().all(aether_collective::Work::is_done), || {
+    all_hold(&buffers, "buffer, read without a word to the work", &sum(51))?;
+    expect(works.iter().all(|it| it.is_done()), || {
         "memory was read before the work on it had ended".to_owned()
     })
 }
@@ -207,10 +218,8 @@ fn memory_that_is_dropped_in_flight_stays(bench: &Bench<'_>) -> Step {
     drop(first);
     src.insert(0, Buffer::garbage(&devices[0], TYPE, COUNT, 0)?);
     let second = submit(1, &src, &mut dst)?;
-    for outcome in outcomes(&[second], bench.patience())? {
-        outcome?;
-    }
-    dst.iter().try_for_each(|it| same(TYPE, &it.read()?, &sum(52)))
+    all_well(&[second], bench.patience())?;
+    all_hold(&dst, "sum of sources of which one was dropped in flight", &sum(52))
 }
 
 fn work_that_nobody_waits_for_goes_on(bench: &Bench<'_>) -> Step {
@@ -231,8 +240,10 @@ fn work_that_nobody_waits_for_goes_on(bench: &Bench<'_>) -> Step {
     let since = std::time::Instant::now();
     let ended = || works.iter().flat_map(|it| it.completions()).all(|it| it.has_ended());
     while !ended() {
-        expect(since.elapsed() < bench.patience(), || "nobody runs the work".to_owned())?;
+        expect(since.elapsed() < bench.patience(), || {
+            format!("nobody ran the work within {:?}: nothing waits for it", bench.patience())
+        })?;
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    buffers.iter().try_for_each(|it| same(TYPE, &it.read()?, &sum(54)))
+    all_hold(&buffers, "buffer after work that nobody waited for", &sum(54))
 }

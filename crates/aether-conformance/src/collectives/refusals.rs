@@ -100,7 +100,7 @@ fn a_strided_view_with_the_call_that_packs_it(bench: &Bench<'_>) -> Step {
             for ((caller, src), dst) in
                 callers.into_iter().zip(src.chunks(each)).zip(dst.chunks_mut(each))
             {
-                let outcome = caller.sum_views(src, dst);
+                let outcome = caller.inner().sum_views(src, dst);
                 let error = expect_kind(outcome, ErrorKind::NotContiguous, "a strided view")?;
                 let named = error.to_string().contains("pack");
                 expect(named, || format!("the error does not name the packing call: {error}"))?;

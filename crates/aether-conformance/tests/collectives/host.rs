@@ -36,3 +36,15 @@ impl CollectiveFixture for OnTheHost {
         Some((checked, devices))
     }
 }
+
+/// The host with no more than what a fixture has to say.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plain;
+
+impl CollectiveFixture for Plain {
+    type Driver = Host;
+
+    fn devices(&self, count: usize) -> Option<Vec<Device>> {
+        OnTheHost.devices(count)
+    }
+}

@@ -8,7 +8,7 @@ use aether_conformance::checked::Checked;
 use aether_conformance::collectives::subject::{Fixed, Members, Subject};
 use aether_core::{DType, Device, Error, ErrorKind, Result, Span, SpanMut, View, ViewMut};
 
-use crate::host::OnTheHost;
+use crate::host::{OnTheHost, Plain};
 
 /// One thing that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     RefusalQueues,
     /// Work is not ordered with other work on the same memory.
     Unordered,
+    /// The same, on the devices that are watched where the fixture says nothing.
+    UnorderedByDefault,
 }
 
 /// The host behind a layer with a fault.
@@ -56,7 +58,10 @@ impl Subject for Layer {
     }
 
     fn watched(&self, count: usize) -> Option<(Arc<Checked>, Vec<Device>)> {
-        host().watched(count)
+        match self.0 {
+            Fault::UnorderedByDefault => Fixed(Plain).watched(count),
+            _ => host().watched(count),
+        }
     }
 
     fn config(&self) -> GroupConfig {
@@ -132,7 +137,7 @@ impl Members for Faulty {
     }
 
     fn submit(&mut self, requests: Vec<Request<'_>>) -> Result<Work> {
-        if self.fault == Fault::Unordered {
+        if matches!(self.fault, Fault::Unordered | Fault::UnorderedByDefault) {
             self.inner.run(requests.into_iter().map(untracked).collect())?;
             return self.barrier();
         }
@@ -194,6 +199,7 @@ fn untracked(request: Request<'_>) -> Request<'_> {
             let each = messages.into_iter().map(|message| match message {
                 Message::Send { src, peer } => Message::Send { src: read(src), peer },
                 Message::Recv { dst, peer } => Message::Recv { dst: written(dst), peer },
+                other => other,
             });
             Request::Batch(each.collect())
         }

@@ -13,7 +13,7 @@ use libtest_mimic::Trial;
 
 use crate::broken::Broken;
 use crate::defect::Defect::{self, *};
-use crate::host::OnTheHost;
+use crate::host::{OnTheHost, Plain};
 use crate::layer::{Fault, Layer};
 
 /// Defects of a driver.
@@ -168,6 +168,8 @@ const LAYERS: &[(Fault, &str)] = &[
     (Fault::NamesNoRanks, "absence::an_absent_rank_is_named_to_who_joins"),
     (Fault::Unordered, "ordering::copies_on_other_streams_are_ordered"),
     (Fault::Unordered, "ordering::two_groups_on_the_same_memory_are_ordered"),
+    (Fault::UnorderedByDefault, "ordering::copies_on_other_streams_are_ordered"),
+    (Fault::UnorderedByDefault, "ordering::two_groups_on_the_same_memory_are_ordered"),
     (Fault::Unordered, "after_failure::a_later_call_that_reads_them_is_refused"),
 ];
 
@@ -230,6 +232,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     };
     let mut trials: Vec<Trial> = DRIVERS.iter().map(driver).collect();
     trials.extend(LAYERS.iter().map(layer));
+    let name = "fixtures::devices_are_watched_where_the_fixture_says_nothing";
+    trials.push(Trial::test(name, devices_are_watched_where_the_fixture_says_nothing));
     trials.push(Trial::test("mutants::every_row_has_one", every_row_has_one));
     trials.push(Trial::test("mutants::every_defect_is_used", every_defect_is_used));
     let name = "mutants::a_documented_difference_is_ignored_with_its_reason";
@@ -274,6 +278,21 @@ fn caught(name: &str, subject: impl Subject + 'static) -> Result<(), Failed> {
         Err(RecvTimeoutError::Disconnected) => Err("the case panicked".into()),
         Err(RecvTimeoutError::Timeout) => Err("the case hangs".into()),
     }
+}
+
+fn devices_are_watched_where_the_fixture_says_nothing() -> Result<(), Failed> {
+    let (checked, devices) = Fixed(Plain).watched(2).ok_or("they are not watched")?;
+    let bare = devices.iter().any(|it| it.backend().name() != "checked host");
+    if bare || checked.inner().name() != "host" || devices.len() != 2 {
+        return Err(format!("{devices:?} are not the fixture's, watched").into());
+    }
+    let cases = collectives::cases();
+    for case in cases.iter().filter(|it| it.name.starts_with("ordering::")) {
+        if let Completion::Ignored { reason } = case.run(&Fixed(Plain))? {
+            return Err(format!("{case:?} was ignored because of {reason:?}").into());
+        }
+    }
+    Ok(())
 }
 
 fn every_row_has_one() -> Result<(), Failed> {
