@@ -1,6 +1,6 @@
 //! What makes no sense is refused and leaves everything as it was; what fails is told.
 
-use aether_core::{AsSpan, AsSpanMut, Chunk, DType, ErrorKind, Rows, Stream, fill};
+use aether_core::{AsSpan, AsSpanMut, Chunk, DType, Device, ErrorKind, Rows, Stream, fill};
 
 use super::{Bench, Case};
 use crate::memory::expect_bytes;
@@ -64,8 +64,9 @@ fn rows_that_are_none(bench: &Bench<'_>) -> Outcome {
 }
 
 fn memory_that_may_only_be_read(bench: &Bench<'_>) -> Outcome {
-    let Some(device) = bench.devices.iter().find(|it| it.host_addressable()) else {
-        return skipped("the host can't address any of the devices");
+    let adopts = |it: &&Device| it.host_addressable() && it.backend().adopts(it.id());
+    let Some(device) = bench.devices.iter().find(adopts) else {
+        return skipped("no device takes memory that its backend did not allocate");
     };
     let mut target = Chunk::from_read_only_owner(device, vec![1u8; 100])?;
     // There is no way in safe code to a span that writes such memory.
