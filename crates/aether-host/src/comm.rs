@@ -1,5 +1,6 @@
 //! One member's side of the group: it arrives, and then does what can be done without waiting.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -19,6 +20,12 @@ pub struct Communicator {
     id: HostId,
     pub(crate) rank: usize,
     pub(crate) shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Communicator({} of {})", self.shared.name_of(self.rank), self.shared.ranks)
+    }
 }
 
 /// How many looks at a call that waits pass between looks at the clock.
@@ -100,11 +107,17 @@ impl Communicator {
         }
         *current = Current::of(Pending::Round(call, signature));
         drop(current);
+        if signature.counts != 0 {
+            let mut own = lock(&seat.counts);
+            own.clear();
+            own.extend_from_slice(counts);
+        }
         let slot = self.shared.slot(call);
         slot.round.open(call);
         if let Some(entry) = slot.entries.get(self.rank) {
-            // SAFETY: only this rank writes its entry, one call at a time, and nobody reads it before
-            // this rank arrives at the round, which is below.
+            // SAFETY: only this rank writes its entry, one call at a time. Nobody reads it for this
+            // call before this rank arrives at the round, which is below; and nobody reads it any
+            // more for the slot's call before: see `begin`.
             unsafe { *entry.get() = Entry { signature, src, dst } };
         }
         seat.calls.store(call + 1, Ordering::Release);
@@ -117,10 +130,18 @@ impl Communicator {
     /// All ranks have arrived, and this one is the last: compares the calls and lets the work begin.
     fn begin(&self, call: u64, counts: &[u64]) {
         let slot = self.shared.slot(call);
-        // SAFETY: every rank has written its entry before it arrived, all have arrived, and none
-        // writes again before this call has ended, which is after this function.
+        // SAFETY: every rank has written its entry before it arrived, and all have arrived. None
+        // writes again while this function reads, though a deadline may end the others' calls
+        // meanwhile: a rank writes its entry for a later call only when its call here has ended.
+        // That ends well only after `start`, below, and badly only when the round is found closed.
+        // Whoever closes one has seen, or set, the group's failure before, and "closed" is read by
+        // acquire: so the `arrive` of that rank's next call finds the failure in `check_alive`,
+        // before it writes anything.
         let entries = unsafe { slot.all_entries() };
-        if let Err(error) = trouble::compare(&self.shared, call, entries) {
+        let compared = trouble::compare(&self.shared, call, entries);
+        if let Err(error) =
+            compared.and_then(|()| trouble::compare_counts(&self.shared, call, entries))
+        {
             self.shared.fail(error);
             slot.round.close(call);
             return;

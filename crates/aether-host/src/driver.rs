@@ -37,9 +37,7 @@ impl Driver for Host {
     }
 
     fn capabilities() -> Capabilities {
-        let mut all = Capabilities::default();
-        (all.barrier, all.rooted, all.vector) = (true, true, true);
-        all
+        Capabilities::default().with_barrier(true).with_rooted(true).with_vector(true)
     }
 
     fn resource(region: Region) -> HostRange {
@@ -108,7 +106,7 @@ unsafe impl CollectiveDriver for Host {
         op: ReduceOp,
         _stream: NativeStream,
     ) -> Result<()> {
-        let signature = Signature { op: Some(op), ..signed(OpName::AllReduce, elements) };
+        let signature = signed(OpName::AllReduce, elements).with_op(op);
         comm.arrive(signature, Some(*src), Some(*dst), &[])
     }
 
@@ -130,7 +128,7 @@ unsafe impl CollectiveDriver for Host {
         op: ReduceOp,
         _stream: NativeStream,
     ) -> Result<()> {
-        let signature = Signature { op: Some(op), ..signed(OpName::ReduceScatter, elements) };
+        let signature = signed(OpName::ReduceScatter, elements).with_op(op);
         comm.arrive(signature, Some(*src), Some(*dst), &[])
     }
 
@@ -142,7 +140,7 @@ unsafe impl CollectiveDriver for Host {
         root: usize,
         _stream: NativeStream,
     ) -> Result<()> {
-        let signature = Signature { root: Some(root), ..signed(OpName::Broadcast, elements) };
+        let signature = signed(OpName::Broadcast, elements).with_root(root);
         comm.arrive(signature, src.copied(), Some(*dst), &[])
     }
 
@@ -216,7 +214,7 @@ unsafe impl CollectiveDriver for Host {
         root: usize,
         _stream: NativeStream,
     ) -> Result<()> {
-        let signature = Signature { root: Some(root), ..signed(OpName::Gather, elements) };
+        let signature = signed(OpName::Gather, elements).with_root(root);
         comm.arrive(signature, Some(*src), dst.copied(), &[])
     }
 
@@ -228,7 +226,7 @@ unsafe impl CollectiveDriver for Host {
         root: usize,
         _stream: NativeStream,
     ) -> Result<()> {
-        let signature = Signature { root: Some(root), ..signed(OpName::Scatter, elements) };
+        let signature = signed(OpName::Scatter, elements).with_root(root);
         comm.arrive(signature, src.copied(), Some(*dst), &[])
     }
 
@@ -241,8 +239,7 @@ unsafe impl CollectiveDriver for Host {
         root: usize,
         _stream: NativeStream,
     ) -> Result<()> {
-        let signature =
-            Signature { op: Some(op), root: Some(root), ..signed(OpName::Reduce, elements) };
+        let signature = signed(OpName::Reduce, elements).with_op(op).with_root(root);
         comm.arrive(signature, Some(*src), dst.copied(), &[])
     }
 
@@ -266,8 +263,7 @@ unsafe impl CollectiveDriver for Host {
         op: ReduceOp,
         _stream: NativeStream,
     ) -> Result<()> {
-        let signature =
-            Signature { op: Some(op), ..vector(OpName::ReduceScatterV, elements, counts) };
+        let signature = vector(OpName::ReduceScatterV, elements, counts).with_op(op);
         comm.arrive(signature, Some(*src), Some(*dst), counts)
     }
 
@@ -286,6 +282,5 @@ unsafe impl CollectiveDriver for Host {
 /// The signature of a vector variant: each rank's own count differs by design, the list doesn't.
 fn vector(operation: OpName, elements: Named, counts: &[u64]) -> Signature {
     let total = counts.iter().fold(0u64, |sum, &it| sum.wrapping_add(it));
-    let counts = Signature::digest(counts);
-    Signature { counts, ..Signature::new(operation, elements.data_type, total) }
+    Signature::new(operation, elements.data_type, total).with_counts(counts)
 }

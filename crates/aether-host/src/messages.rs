@@ -104,9 +104,10 @@ impl Communicator {
         fresh: bool,
         since: &mut Option<Instant>,
     ) -> Result<Look> {
-        let posts = read(&seat.posts);
         let mut over = true;
-        for post in posts.iter() {
+        // One post at a time is copied out: no lock is held while memory moves.
+        let nth = |at: usize| read(&seat.posts).get(at).cloned();
+        for post in (0..).map_while(nth) {
             loop {
                 let mut lane = lock(&post.lane);
                 // After a failure no piece is taken any more; those that were end first.
@@ -152,7 +153,7 @@ impl Communicator {
             return Ok(Look::Over);
         }
         if self.shared.failure().is_some() {
-            let inside = posts.iter().any(|post| lock(&post.lane).is_busy());
+            let inside = read(&seat.posts).iter().any(|post| lock(&post.lane).is_busy());
             return if inside { Ok(Look::Busy) } else { Err(self.why()) };
         }
         Ok(Look::Waits)

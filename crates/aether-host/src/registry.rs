@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use aether_collective::{CommunicationId, GroupConfig};
 use aether_core::{Error, ErrorKind, Result};
@@ -18,15 +19,17 @@ pub struct HostId {
 #[derive(Default)]
 struct Registry {
     serial: u64,
-    /// Identifiers that were minted and whose group has not ended.
-    minted: HashMap<CommunicationId, HostId>,
+    /// Identifiers that were minted and whose group has not ended, and since when.
+    minted: HashMap<CommunicationId, (HostId, Instant)>,
     /// Groups live until every rank has joined and left: one that joins late learns who went before.
     groups: HashMap<HostId, Arc<Shared>>,
 }
 
-/// How many groups can be founded after one that not all ranks have joined and that all others have
-/// left, before it is forgotten.
+/// A group that not all ranks have joined, and that all others have left, is forgotten when so many
+/// were founded after it and so much time has passed: a rank may be slow between asking for the
+/// identifier and joining under it, and must not found the group a second time.
 const KEPT: u64 = 256;
+const KEPT_FOR: Duration = Duration::from_secs(600);
 
 fn registry() -> &'static Mutex<Registry> {
     static REGISTRY: OnceLock<Mutex<Registry>> = OnceLock::new();
@@ -46,13 +49,13 @@ fn process() -> u64 {
 /// The identifier of the group, minted by whoever asks first.
 pub(crate) fn identify(id: &CommunicationId) -> HostId {
     let mut registry = lock(registry());
-    if let Some(known) = registry.minted.get(id) {
+    if let Some((known, _)) = registry.minted.get(id) {
         return *known;
     }
     registry.serial += 1;
     registry.tidy();
     let minted = HostId { process: process(), serial: registry.serial };
-    registry.minted.insert(id.clone(), minted);
+    registry.minted.insert(id.clone(), (minted, Instant::now()));
     minted
 }
 
@@ -82,7 +85,7 @@ pub(crate) fn leave(id: HostId) {
     let mut registry = lock(registry());
     if registry.groups.get(&id).is_some_and(|it| it.is_left()) {
         registry.groups.remove(&id);
-        registry.minted.retain(|_, known| *known != id);
+        registry.minted.retain(|_, (known, _)| *known != id);
     }
 }
 
@@ -95,9 +98,15 @@ impl Registry {
     /// Forgets what never became a whole group, long ago.
     fn tidy(&mut self) {
         let Self { serial, minted, groups } = self;
-        let is_recent = |id: &HostId| id.serial.saturating_add(KEPT) >= *serial;
-        groups.retain(|id, it| is_recent(id) || Arc::strong_count(it) > 1);
-        minted.retain(|_, id| is_recent(id) || groups.contains_key(id));
+        minted.retain(|_, (id, since)| {
+            let many = id.serial.saturating_add(KEPT) < *serial;
+            let old = many && since.elapsed() > KEPT_FOR;
+            let nobody = groups.get(id).is_none_or(|it| Arc::strong_count(it) == 1);
+            if old && nobody {
+                groups.remove(id);
+            }
+            !(old && nobody)
+        });
     }
 }
 

@@ -46,10 +46,22 @@ pub(crate) struct Seat {
     pub(crate) panicked: AtomicBool,
     /// How many collectives the rank has arrived at.
     pub(crate) calls: AtomicU64,
+    /// The counts of all ranks, as this rank gave them to its last vector call.
+    pub(crate) counts: Mutex<Vec<u64>>,
+    /// Why this rank's call can't end, if a group that it stood in a circle with has found out: told at
+    /// the deadline, should the call still wait then.
+    pub(crate) suspicion: Mutex<Option<Suspicion>>,
     pub(crate) current: Mutex<Current>,
     /// The messages that the rank has posted last. Written only between two operations; whoever moves
-    /// them reads, and so does whoever looks for circles. Held while lanes are locked, never otherwise.
+    /// them reads, and so does whoever looks for circles. Lanes are locked while it is held, and no
+    /// memory moves meanwhile.
     pub(crate) posts: RwLock<Posts>,
+}
+
+/// A call, in words, and the circle in which it was seen.
+pub(crate) struct Suspicion {
+    pub(crate) call: String,
+    pub(crate) circle: Error,
 }
 
 /// Who waits and is waited for, in whatever group. Two groups of one device may be led by two threads,
@@ -119,10 +131,11 @@ pub(crate) struct Entry {
 
 // SAFETY: `entries[rank]` is written by that rank alone, before it arrives at the round, and read only
 // by the rank that arrives last, after the others' arrivals ("what it wrote before is seen by the
-// last"). `layout` is written by the rank that arrives last, before it starts the round, and read by
-// threads that took a slice of it ("whoever takes a slice sees the total and what the slices are");
-// the next call of the slot is laid out only when every slice of this one has ended. The raw pointers
-// in both are only numbers until unsafe code uses them.
+// last") and before any of them can write again, as `Communicator::begin` says. `layout` is written by
+// the rank that arrives last, before it starts the round, and read by threads that took a slice of it
+// ("whoever takes a slice sees the total and what the slices are"); the next call of the slot is laid
+// out only when every slice of this one has ended. The raw pointers in both are only numbers until
+// unsafe code uses them.
 unsafe impl Sync for Slot {}
 // SAFETY: as for `Sync`: nothing in it belongs to a thread.
 unsafe impl Send for Slot {}
@@ -135,6 +148,8 @@ impl Shared {
             gone: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             calls: AtomicU64::new(0),
+            counts: Mutex::default(),
+            suspicion: Mutex::default(),
             current: Mutex::default(),
             posts: RwLock::default(),
         };
@@ -181,10 +196,14 @@ impl Shared {
 
     /// Breaks the group, unless it is broken already.
     pub(crate) fn fail(&self, error: Error) {
-        tracing::debug!(%error, "a group breaks");
-        // The first failure counts.
-        let _ = self.broken.set(error);
+        // The first failure counts. It stands before anybody is told: a subscriber is other people's
+        // code, and may panic.
+        if self.broken.set(error.clone()).is_err() {
+            return;
+        }
         progress::announce();
+        let told = || tracing::debug!(%error, "a group breaks");
+        drop(std::panic::catch_unwind(std::panic::AssertUnwindSafe(told)));
     }
 
     /// The error of a call that is refused because the group failed earlier.

@@ -10,7 +10,7 @@ use aether_core::{Error, ErrorKind, Result};
 
 use crate::lane::Half;
 use crate::registry;
-use crate::shared::{Entry, Party, Pending, Shared, lock};
+use crate::shared::{Entry, Party, Pending, Seat, Shared, Suspicion, lock};
 
 /// Compares what the ranks asked for.
 ///
@@ -43,6 +43,29 @@ pub(crate) fn compare(shared: &Shared, call: u64, entries: &[Entry]) -> Result<(
             .about_ranks(ranks));
     }
     if shared.config.checked { overlap(shared, entries) } else { Ok(()) }
+}
+
+/// Compares the lists of counts themselves: memory is laid out by them, and equal digests prove nothing.
+///
+/// # Errors
+/// `RankMismatch`, naming the ranks whose list is not that of rank 0.
+pub(crate) fn compare_counts(shared: &Shared, call: u64, entries: &[Entry]) -> Result<()> {
+    let Some(first) = entries.first().filter(|it| it.signature.counts != 0) else { return Ok(()) };
+    let Some(own) = shared.seat(0).map(|it| lock(&it.counts).clone()) else { return Ok(()) };
+    let differs = |it: &Seat| *lock(&it.counts) != own;
+    let seats = shared.seats.iter().enumerate();
+    let others: Vec<usize> = seats.filter(|(_, it)| differs(it)).map(|(rank, _)| rank).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let reason = format!(
+        "the ranks disagree on call {}: the lists of counts of {} differ from that of {}",
+        call + 1,
+        shared.names_of(&others),
+        shared.name_of(0)
+    );
+    let name = first.signature.operation.name();
+    Err(Error::new(ErrorKind::RankMismatch, name, reason).about_ranks([vec![0], others].concat()))
 }
 
 /// Refuses a range that one rank writes and another touches in the same call.
@@ -105,8 +128,10 @@ pub(crate) fn report_gone(shared: &Shared, rank: usize, operation: Pending) {
     shared.fail(Error::new(ErrorKind::RankDied, call, reason).about_ranks(gone));
 }
 
-/// Breaks the group because the deadline passed; and every group of the circle, if ranks wait for each
-/// other in one.
+/// Breaks the group because the deadline passed, and says so if ranks wait for each other in a circle.
+///
+/// Other groups of the circle are not broken: who they wait for may come yet. What was seen is left
+/// with their calls, for when their own deadlines pass.
 pub(crate) fn report_late(shared: &Shared, rank: usize, call: &str, absent: &[usize]) {
     let deadline = shared.config.deadline;
     if let Some(circle) = find_circle(shared, rank) {
@@ -119,9 +144,18 @@ pub(crate) fn report_late(shared: &Shared, rank: usize, call: &str, absent: &[us
         ranks.sort_unstable();
         ranks.dedup();
         let error = Error::new(ErrorKind::Cycle, call.to_owned(), reason).about_ranks(ranks);
-        circle.iter().for_each(|it| it.group.fail(error.clone()));
-        // It may wait for the circle without being part of it.
+        for wait in circle.iter().filter(|it| !std::ptr::eq(&*it.group, shared)) {
+            if let Some(seat) = wait.group.seat(wait.rank) {
+                let (call, circle) = (wait.call.clone(), error.clone());
+                *lock(&seat.suspicion) = Some(Suspicion { call, circle });
+            }
+        }
         shared.fail(error);
+        return;
+    }
+    let suspicion = shared.seat(rank).and_then(|it| lock(&it.suspicion).take());
+    if let Some(seen) = suspicion.filter(|it| it.call == call) {
+        shared.fail(seen.circle);
         return;
     }
     let reason = match absent.is_empty() {
@@ -142,6 +176,7 @@ struct Wait {
     rank: usize,
     party: Party,
     for_party: Party,
+    call: String,
     words: String,
 }
 
@@ -167,7 +202,8 @@ fn waits(here: &Shared) -> Vec<Wait> {
                 };
                 let (me, it) = (group.name_of(rank), group.name_of(other));
                 let words = format!("{me} waits in {call} for {it}");
-                waits.push(Wait { group: group.clone(), rank, party, for_party, words });
+                let (group, call) = (group.clone(), call.clone());
+                waits.push(Wait { group, rank, party, for_party, call, words });
             }
         }
     }

@@ -234,3 +234,15 @@ fn messages_posted_before_a_failure_are_never_moved_after_it() {
     assert_eq!(refusal(Host::issued(&two)).kind(), ErrorKind::InvalidArgument);
     assert_eq!(dst, [0, 0]);
 }
+
+#[test]
+fn an_identifier_is_the_same_for_a_rank_that_is_slow_to_join_under_it() {
+    let name = name();
+    let first = Host::group_id(&name).unwrap();
+    for _ in 0..1000 {
+        drop(set_with(2, &config()));
+    }
+    assert_eq!(Host::group_id(&name).unwrap(), first);
+    let (one, two) = (join(first, 2, 0).unwrap(), join(first, 2, 1).unwrap());
+    drop((one, two));
+}

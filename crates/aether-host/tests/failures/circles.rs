@@ -77,3 +77,39 @@ fn a_rank_outside_of_a_circle_that_waits_for_it_is_told_of_the_circle() {
         }
     });
 }
+
+#[test]
+fn a_group_whose_peer_comes_late_is_not_broken_for_the_circle_of_another() {
+    within(PATIENCE, || {
+        let devices = Device::cpus(2);
+        let (short, long) = (Duration::from_millis(2000), Duration::from_millis(3900));
+        let (one, two) = (impatient(short), impatient(long));
+        let met = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for rank in 0..2 {
+                let (devices, one, two, met) = (&devices, &one, &two, &met);
+                scope.spawn(move || {
+                    let join = |it| Member::join_with(devices, &devices[rank], it).unwrap();
+                    let (mut one, mut two) = (join(one), join(two));
+                    // Each waits for the other, in two groups; the first one's deadline ends that, and
+                    // the second's call then comes in time.
+                    match rank {
+                        0 => {
+                            met.wait();
+                            std::thread::sleep(Duration::from_millis(50));
+                            assert_eq!(
+                                one.barrier().unwrap_err().kind(),
+                                ErrorKind::DeadlineExceeded
+                            );
+                            two.barrier().unwrap();
+                        }
+                        _ => {
+                            met.wait();
+                            two.barrier().unwrap();
+                        }
+                    }
+                });
+            }
+        });
+    });
+}

@@ -170,3 +170,28 @@ fn checked_mode_names_ranks_whose_buffers_overlap() {
         assert_eq!(data, [0; 6]);
     });
 }
+
+#[test]
+fn lists_of_counts_are_compared_and_not_only_their_digests() {
+    // Found by search: one sum, one FNV-1a digest, two lists.
+    let lists: [[u64; 5]; 2] =
+        [[20_559, 53_667, 64_024, 30_090, 93_800], [34_428, 51_390, 31_493, 25_184, 119_645]];
+    let digests = lists.map(|it| aether_collective::Signature::digest(&it));
+    assert_eq!(digests[0], digests[1]);
+    within(PATIENCE, move || {
+        let errors = threads(5, &config(), move |rank, mut group| {
+            let counts = lists[usize::from(rank == 4)];
+            let total: u64 = counts.iter().sum();
+            let src = vec![1u8; total as usize];
+            let mut dst = vec![0u8; counts[rank] as usize];
+            let shape = [dst.len()];
+            let mut to = ViewMut::new(&mut dst, shape).unwrap();
+            let from = View::new(&src, [src.len()]).unwrap();
+            group.reduce_scatter_v(&from, &mut to, &counts, ReduceOp::Sum).unwrap_err()
+        });
+        for error in errors {
+            assert_eq!(crate::first(&error), ErrorKind::RankMismatch, "{error}");
+            says(&error, &["the lists of counts of rank 4 (cpu:4) differ"]);
+        }
+    });
+}
