@@ -161,7 +161,8 @@ impl<D: CollectiveDriver> Drop for Calls<D> {
     fn drop(&mut self) {
         // SAFETY: this is the destructor, and it doesn't use `comm` again: nobody does.
         let comm = unsafe { ManuallyDrop::take(&mut self.comm) };
-        // Whoever lets go last may be a worker, or a thread that unwinds: a panic would end the process.
+        // Whoever lets go last may be a worker, or a thread that unwinds: a panic would end the
+        // process.
         let dropped = self.contain("drop a communicator", || {
             drop(comm);
             Ok(())

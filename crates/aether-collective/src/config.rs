@@ -11,7 +11,8 @@ use aether_core::DeviceId;
 pub struct GroupConfig {
     /// How long joining waits for the other ranks.
     pub join_deadline: Duration,
-    /// How long an operation may take, from when this rank's call is ready.
+    /// How long an operation may take, from when this rank's call is ready and the driver is told
+    /// of it.
     pub deadline: Duration,
     /// Whether no call completes before all ranks have agreed on it.
     pub checked: bool,
@@ -24,6 +25,12 @@ impl GroupConfig {
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {
         Self { join_deadline: deadline, deadline, ..self }
+    }
+
+    /// The configuration in which joining waits so long for the other ranks.
+    #[must_use]
+    pub fn with_join_deadline(self, join_deadline: Duration) -> Self {
+        Self { join_deadline, ..self }
     }
 
     /// The configuration of a group with this name.
@@ -73,7 +80,8 @@ impl CommunicationId {
         self.name.as_deref()
     }
 
-    /// The number of the formation, from 1.
+    /// The number of the formation, from 1: no other group that was founded in the same process has it.
+    /// A group of several processes is founded in that of rank 0.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -108,6 +116,38 @@ pub struct Capabilities {
     pub vector: bool,
     /// Where it differs from aether's semantics: one entry a row.
     pub differences: &'static [Difference],
+}
+
+impl Capabilities {
+    /// What a driver can that works on the stream it is given, or on the CPU.
+    #[must_use]
+    pub const fn with_on_stream(self, on_stream: bool) -> Self {
+        Self { on_stream, ..self }
+    }
+
+    /// What a driver can that has a barrier of its own, or none.
+    #[must_use]
+    pub const fn with_barrier(self, barrier: bool) -> Self {
+        Self { barrier, ..self }
+    }
+
+    /// What a driver can that has gather, scatter and reduce of its own, or doesn't.
+    #[must_use]
+    pub const fn with_rooted(self, rooted: bool) -> Self {
+        Self { rooted, ..self }
+    }
+
+    /// What a driver can that has the vector variants of its own, or doesn't.
+    #[must_use]
+    pub const fn with_vector(self, vector: bool) -> Self {
+        Self { vector, ..self }
+    }
+
+    /// What a driver can that differs from aether's semantics so.
+    #[must_use]
+    pub const fn with_differences(self, differences: &'static [Difference]) -> Self {
+        Self { differences, ..self }
+    }
 }
 
 /// One documented difference from aether's semantics.

@@ -45,11 +45,54 @@ pub struct Elements<T> {
 /// A driver that can run collectives across devices.
 ///
 /// The methods that enqueue return at once: they put the operation on the stream, or tell the other
-/// ranks that this one has arrived, and leave the rest to [`CollectiveDriver::issued`]. aether calls
-/// them for one communicator in the order of the calls and never two at a time, and calls none before
-/// `issued` has answered true, or an error, for the one before. So a driver keeps at most one
-/// operation a communicator that is not on its stream yet.
+/// ranks that this one has arrived, and leave the rest to [`CollectiveDriver::issued`]. aether
+/// calls them for one communicator in the order of the calls and never two at a time, and begins no
+/// operation before `issued` has answered true, or an error, for the one before. So a driver keeps
+/// at most one operation a communicator that is not on its stream yet.
 ///
+/// One operation is one call, or one batch. Every `send` and `recv` comes between
+/// [`CollectiveDriver::batch_begin`] and [`CollectiveDriver::batch_end`], a single one too; no other
+/// call does. `issued` is asked after the end of the batch, for all of it. So each driver accepts
+/// several messages in one operation, none of which waits for another, and so does one that leaves the
+/// batch methods as they are provided.
+///
+/// # What a driver owes
+/// The safe layer has proved the contract of a call before it makes it, and a driver checks none of
+/// that again. What only the driver can see is its own, and `docs/semantics.md` of the repository
+/// says what each case means. Unless [`Capabilities::differences`] says otherwise, a driver
+/// - enforces [`GroupConfig::deadline`] from when the call is enqueued: a call that has not ended
+///   by then fails with `DeadlineExceeded`, and says who is absent;
+/// - notices communicators that were dropped, and tells whoever waits for one of them, or will, by
+///   `RankDied`, well before the deadline;
+/// - compares the calls of the ranks: where they differ, every rank that has not ended its call gets
+///   `RankMismatch`, which names both calls and the ranks that made each. What is compared is a
+///   [`Signature`](crate::Signature), which prints a call;
+/// - finds, when the deadline passes, whether calls wait for each other in a circle, and then says
+///   `Cycle` and names its steps;
+/// - gives every such error the ranks that it speaks of, by [`Error::about_ranks`];
+/// - implements [`CollectiveDriver::failure`], and [`CollectiveDriver::abort`] where it can, so that a
+///   rank that makes no call when the group breaks learns of it at its next one. aether remembers what
+///   each member was told itself, and no more.
+///
+/// # Threads and progress
+/// Any thread may call: the one that makes a collective call, one that waits for something else, a
+/// worker of aether. The steps of one operation may come from different threads, so nothing may be
+/// kept in thread-local state, and no method but `join` and `join_all` may wait for another rank.
+///
+/// For one communicator the methods that enqueue, those of batches, `issued` and `finish` never run
+/// at once. `abort`, `failure` and `leaving` may run, on other threads, while any of them does. The
+/// communicator is dropped when nothing of it runs any more, by whichever thread is last.
+///
+/// The first `issued` follows the enqueuing at once, mostly inside the user's call, which is to
+/// return: it is quick, and leaves the work to the later ones, which come from whoever waits and from
+/// the workers for as long as the answer is `false`. A driver calls
+/// [`announce`](aether_core::progress::announce) after a change that lets a pending call of another
+/// rank go on, or fail: those who wait may sleep, and would see it late.
+///
+/// A panic in a method that takes a communicator, or in its destructor, is contained. It counts as
+/// an error: the operation fails with `Panicked`, and the group with it. Other panics reach the caller.
+///
+/// # Compatibility
 /// A backend of today compiles tomorrow: later needs come as provided methods that answer
 /// `Unsupported`.
 ///
@@ -65,8 +108,9 @@ pub struct Elements<T> {
 ///   any more, whatever other ranks do later.
 ///
 /// The methods that enqueue are unsafe. Their common contract, `# Safety` of each: every resource is
-/// memory of the device that joined, valid until the operation has ended, aligned to its element size
-/// and as long as the documentation says; nobody else writes what is read or touches what is written
+/// memory that [`Driver::reaches`] allows for the device that joined, valid until the operation has
+/// ended, aligned to its element size and as long as the documentation says; it may be empty, and is
+/// then not to be dereferenced; nobody else writes what is read or touches what is written
 /// until then; resources overlap only in the in-place forms that the method names; the stream is
 /// valid for the call.
 pub unsafe trait CollectiveDriver: Driver {
@@ -81,8 +125,9 @@ pub unsafe trait CollectiveDriver: Driver {
     /// never blocks one: a raw handle, valid for the call.
     type CommStream: Copy;
 
-    /// The identifier the group `id` names joins under: minted by whoever asks first, and remembered
-    /// for the rest of the process. Of several processes only rank 0's asks, and hands it on.
+    /// The identifier the group `id` names joins under: minted by whoever asks first, and the same for
+    /// whoever asks as long as the group lives. No later group has an equal `id`: its generation is
+    /// another. Of several processes only rank 0's asks, and hands it on.
     ///
     /// # Errors
     /// The driver's refusal to mint one, which stops the group forming at all.
@@ -255,8 +300,9 @@ pub unsafe trait CollectiveDriver: Driver {
         stream: Self::CommStream,
     ) -> Result<()>;
 
-    /// Begins a batch: until [`CollectiveDriver::batch_end`], calls of this communicator wait for no
-    /// other rank, and all of them are one operation.
+    /// Begins a batch: until [`CollectiveDriver::batch_end`], messages of this communicator wait for no
+    /// other rank and not for each other, and all of them are one operation. Provided as nothing, for
+    /// a driver whose `send` and `recv` only note the message.
     ///
     /// # Errors
     /// The driver's refusal; there is then no batch to end.

@@ -49,6 +49,7 @@ pub enum Request<'a> {
 
 /// One message of a batch.
 #[derive(Debug)]
+#[non_exhaustive]
 #[allow(missing_docs, reason = "the buffer, and the rank at the other end")]
 pub enum Message<'a> {
     /// To `peer`.
@@ -106,6 +107,7 @@ impl fmt::Display for OpName {
 
 /// What all ranks of a call have to agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Signature {
     /// The operation.
     pub operation: OpName,
@@ -125,6 +127,24 @@ impl Signature {
     /// The signature of an operation on elements, without reduction, root and counts.
     pub const fn new(operation: OpName, dtype: DType, count: u64) -> Self {
         Self { operation, dtype, count, op: None, root: None, counts: 0 }
+    }
+
+    /// The signature of an operation that reduces so.
+    #[must_use]
+    pub const fn with_op(self, op: ReduceOp) -> Self {
+        Self { op: Some(op), ..self }
+    }
+
+    /// The signature of an operation with this root.
+    #[must_use]
+    pub const fn with_root(self, root: usize) -> Self {
+        Self { root: Some(root), ..self }
+    }
+
+    /// The signature of a vector variant with these counts of all ranks.
+    #[must_use]
+    pub fn with_counts(self, counts: &[u64]) -> Self {
+        Self { counts: Self::digest(counts), ..self }
     }
 
     /// The digest of a list of counts that [`Signature::counts`] carries. FNV-1a, 64 bits.

@@ -60,7 +60,8 @@ fn each_reason_not_to_find_a_group_is_told_apart() {
     };
     check(&[], None, ErrorKind::Empty, "at least one device");
     let twice = [list[0].clone(), list[1].clone(), list[1].clone()];
-    check(&twice, None, ErrorKind::DuplicateDevice, "two devices of the list are named cpu:1");
+    let named = format!("two devices of the list are named {}", list[1]);
+    check(&twice, None, ErrorKind::DuplicateDevice, &named);
     check(&list[1..], None, ErrorKind::NotMember, "not in the list");
     check(&list, None, ErrorKind::NotMember, "never joined");
     joined.join(&list[..1], &config()).unwrap();

@@ -19,6 +19,11 @@ pub fn meanwhile(run: impl FnOnce() + 'static) {
     MEANWHILE.set(Some(Box::new(run)));
 }
 
+/// What was to happen and has not: another thread, a worker, enqueued the all_reduce.
+pub fn has_not_happened() -> Option<Box<dyn FnOnce()>> {
+    MEANWHILE.take()
+}
+
 type Comm = <Host as CollectiveDriver>::Communicator;
 type Range = DeviceResource<Host>;
 type Named = Elements<DType>;

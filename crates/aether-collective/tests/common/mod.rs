@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use aether_collective::{CollectiveDriver, Group, GroupConfig, GroupSet};
 use aether_core::{Chunk, Device, Element, View, ViewMut};
 
-pub use basic::{Basic, meanwhile};
+pub use basic::{Basic, has_not_happened, meanwhile};
 
 /// Long enough for a busy machine, and short enough for a test that fails.
 pub const SOON: Duration = Duration::from_secs(20);
