@@ -9,7 +9,7 @@ use crate::backend::{Address, Region, Touch};
 use crate::hazard::Hazards;
 use crate::stream::Completion;
 use crate::sync::lock;
-use crate::unwind::contain;
+use crate::unwind::{contain, log, shield};
 use crate::{Device, Error, ErrorKind, Result, progress};
 
 /// One allocation.
@@ -173,13 +173,14 @@ impl Drop for Retired {
             |it: &Completion| it.queue.is_done(it.ticket) && !it.queue.is_unproved(it.ticket);
         if !self.work.iter().all(proved) {
             // Work that can't be proved finished may still touch it: leaked, never freed.
-            tracing::warn!(device = %self.device, "memory is leaked: its work can't be proved ended");
+            let why = "memory is leaked: its work can't be proved ended";
+            log(|| tracing::warn!(device = %self.device, "{why}"));
             std::mem::forget(origin);
             return;
         }
         self.work.iter().for_each(Completion::acquire);
         // A destructor of somebody else must not take the thread with it that happens to run it.
-        let freed = contain(|| match origin {
+        shield(&self.device, "the owner of memory", || match origin {
             Origin::Backend(layout) => {
                 // SAFETY: `origin` says that the backend allocated the address with this layout; it
                 // is taken once, so it is freed once; no chunk, view or export is left, because they
@@ -189,8 +190,5 @@ impl Drop for Retired {
             Origin::Owner(owner) => drop(owner),
             Origin::Borrowed | Origin::Nothing => {}
         });
-        if let Err(panic) = freed {
-            tracing::error!(device = %self.device, "memory's owner {panic} when it was dropped");
-        }
     }
 }

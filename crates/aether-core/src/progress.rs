@@ -13,7 +13,7 @@ use crate::gate::Gate;
 use crate::memory::Retired;
 use crate::queue::Queue;
 use crate::sync::lock;
-use crate::unwind::contain;
+use crate::unwind::{contain, log};
 
 /// Wakes the threads that sleep until something happens. A driver calls it after a change that makes
 /// a pending call of another thread go on.
@@ -210,7 +210,8 @@ impl Engine {
                 // Without workers everything still runs when somebody looks.
                 let started = std::thread::Builder::new().name(name).spawn(|| self.work());
                 if let Err(error) = started {
-                    tracing::warn!(%error, "no worker thread: work runs only when it is waited for");
+                    let so = "no worker thread: work runs only when it is waited for";
+                    log(|| tracing::warn!(%error, "{so}"));
                 }
             }
         });
@@ -219,7 +220,7 @@ impl Engine {
     fn work(&self) {
         let mut tick = QUICKEST_TICK;
         loop {
-            // Whatever still gets this far, a subscriber of the log say, must not end the worker.
+            // Panics are contained where they come from. Should one get this far, the worker stays.
             let looked = contain(|| {
                 // Those who wait look, too.
                 if !self.are_many_waiting() && look() {

@@ -18,7 +18,7 @@ use crate::listed::Listed;
 use crate::stream::{Completion, Status};
 use crate::sync::lock;
 pub(crate) use crate::task::{Dependencies, Dependency, Task};
-use crate::unwind::{Panic, contain};
+use crate::unwind::{Panic, contain, shield};
 use crate::{Device, Error, ErrorKind, Result, Step, progress};
 
 struct Waiting {
@@ -193,7 +193,7 @@ impl Queue {
                 break;
             };
             let Waiting { ticket, task, needs, .. } = front;
-            self.told(contain(|| drop(task)));
+            shield(&self.device, "an operation that was dropped", || drop(task));
             lists = self.lock();
             lists.busy = false;
             self.hand_over(&mut lists, ticket, needs, outcome);
@@ -280,7 +280,8 @@ impl Queue {
             },
             Some(failure) => {
                 if let Task::Call { operation, token } = &front.task {
-                    self.told(contain(|| operation.refused(*token, &failure.error)));
+                    let refuse = || operation.refused(*token, &failure.error);
+                    shield(&self.device, "an operation that was refused", refuse);
                 }
                 Err(failure.clone())
             }
@@ -307,13 +308,6 @@ impl Queue {
 
     fn panicked(&self, attempted: &'static str, who: &str, panic: &Panic) -> Error {
         Error::new(ErrorKind::Panicked, attempted, format!("the {who} {panic}")).on(&self.device)
-    }
-
-    /// Notes a panic of code whose failure is nobody's.
-    fn told(&self, outcome: Result<(), Panic>) {
-        if let Err(panic) = outcome {
-            tracing::error!(device = %self.device, "an operation {panic} after its end");
-        }
     }
 
     /// Moves an operation that left the waiting list to the issued ones.
@@ -382,9 +376,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        let closed = contain(|| self.device.backend().close_stream(self.native));
-        if let Err(panic) = closed {
-            tracing::error!(device = %self.device, "the backend {panic} when it closed a stream");
-        }
+        let close = || self.device.backend().close_stream(self.native);
+        shield(&self.device, "a backend that closed a stream", close);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{NativeStream, Point};
 use crate::queue::Queue;
-use crate::unwind::contain;
+use crate::unwind::shield;
 use crate::{Device, Result, progress};
 
 /// An ordered queue of work on one device.
@@ -159,10 +159,8 @@ impl Completion {
     pub(crate) fn acquire(&self) {
         if self.ticket > 0 {
             // Contained: whoever goes on may have more work to wait for, and must not unwind past it.
-            let told = contain(|| self.device().backend().acquired(self.point()));
-            if let Err(panic) = told {
-                tracing::error!(device = %self.device(), "the backend {panic} when told of an end");
-            }
+            let tell = || self.device().backend().acquired(self.point());
+            shield(self.device(), "a backend that was told of an end", tell);
         }
     }
 }

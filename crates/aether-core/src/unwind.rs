@@ -4,6 +4,8 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::Device;
+
 /// Runs code of a backend, a driver or an owner, and gives what it said if it panicked: the thread
 /// that runs it is mostly not the one whom it concerns, and a lock or a worker must not go with it.
 pub(crate) fn contain<T>(run: impl FnOnce() -> T) -> Result<T, Panic> {
@@ -17,6 +19,19 @@ pub(crate) fn contain<T>(run: impl FnOnce() -> T) -> Result<T, Panic> {
         std::mem::forget(second);
     }
     Err(panic)
+}
+
+/// Runs code whose failure is nobody's: a panic goes to the log, and no further.
+pub(crate) fn shield(device: &Device, who: &str, run: impl FnOnce()) {
+    if let Err(panic) = contain(run) {
+        log(|| tracing::error!(%device, "{who} {panic}"));
+    }
+}
+
+/// Writes to the log where nothing may unwind: its subscribers are other people's code as well.
+pub(crate) fn log(write: impl FnOnce()) {
+    // Where could the panic be told?
+    drop(contain(write));
 }
 
 /// A panic that was contained: prints as what becomes of "the backend ...".
