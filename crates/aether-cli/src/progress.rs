@@ -4,6 +4,8 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::stderr;
+
 /// How many plain lines a whole run prints, about.
 const LINES: u64 = 10;
 
@@ -38,7 +40,7 @@ impl Progress {
             Self::Lines { label, unit, done, total } => {
                 *done += 1;
                 if prints(*done, *total) {
-                    eprintln!("{label}: {unit} {done} of {total}, {message}");
+                    stderr::line(format_args!("{label}: {unit} {done} of {total}, {message}"));
                 }
             }
         }

@@ -3,6 +3,7 @@
 mod classes;
 mod error;
 mod prepare;
+mod quotes;
 mod read;
 
 pub(crate) use error::{Problem, TableError};

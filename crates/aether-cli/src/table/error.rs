@@ -23,6 +23,8 @@ pub(crate) enum Problem {
     AmbiguousTarget { name: String },
     /// The file can't be read.
     Io { reason: String },
+    /// A cell runs over several lines, as one does whose closing quote was forgotten.
+    LineBreak { lines: u64, cells: usize, expected: usize },
     /// A cell is empty.
     MissingCell,
     /// There is nothing to tell the classes by.
@@ -39,6 +41,10 @@ pub(crate) enum Problem {
     OneClass { class: String },
     /// A row has more or fewer cells than the first.
     Ragged { cells: usize, expected: usize, first_line: u64 },
+    /// As many classes as only measurements have.
+    TooManyClasses { classes: usize, rows: usize },
+    /// A quote opens a cell that goes on to the end of the file.
+    UnclosedQuote { cells: usize, expected: usize },
     /// No column has the name.
     UnknownTarget { name: String, names: Vec<String> },
 }
@@ -73,6 +79,10 @@ impl fmt::Display for Problem {
                 write!(f, "a second column with the name `{name}` that --target asks for")
             }
             Self::Io { reason } => f.write_str(reason),
+            Self::LineBreak { lines, cells, expected } => {
+                write!(f, "the quoted cell runs over {lines} lines; is a quote missing?")?;
+                mismatch(f, *cells, *expected)
+            }
             Self::MissingCell => f.write_str("the cell is empty"),
             Self::NoFeatures => f.write_str(
                 "there is one column only, and a class needs numbers beside it (separated by \
@@ -90,12 +100,29 @@ impl fmt::Display for Problem {
             Self::Ragged { cells, expected, first_line } => {
                 write!(f, "the row has {cells} cells, and line {first_line} has {expected}")
             }
+            Self::TooManyClasses { classes, rows } => write!(
+                f,
+                "{classes} classes in {rows} rows: the column looks like numbers that are measured \
+                 and not like a class; --target NAME says which column of the header holds the class"
+            ),
+            Self::UnclosedQuote { cells, expected } => {
+                f.write_str("the quote is never closed")?;
+                mismatch(f, *cells, *expected)
+            }
             Self::UnknownTarget { name, names } => {
                 let all = names.join(", ");
                 write!(f, "no column has the name `{name}`; the first row has: {}", shortened(&all))
             }
         }
     }
+}
+
+/// What a quote that was forgotten did to the row.
+fn mismatch(f: &mut fmt::Formatter<'_>, cells: usize, expected: usize) -> fmt::Result {
+    if cells == expected {
+        return Ok(());
+    }
+    write!(f, " (so the row has {cells} cells, and the first has {expected})")
 }
 
 /// What fits on the line of an error.

@@ -5,6 +5,7 @@ use std::path::Path;
 use csv::{ByteRecord, ReaderBuilder};
 
 use super::classes::classify;
+use super::quotes::unclosed_quote;
 use super::{Problem, TableError};
 
 /// A table whose every cell has been checked.
@@ -25,7 +26,8 @@ impl Table {
     ///
     /// The first row is a header if `target` is given, or if no cell of it except the class is a
     /// number and at least one is text. Where it holds both numbers and text it is refused, so that
-    /// a slip in the first row never passes for a header. Empty lines are skipped.
+    /// a slip in the first row never passes for a header. Empty lines are skipped. Below the header
+    /// no cell has more than one line, so that a forgotten quote never swallows rows.
     pub(crate) fn read(path: &Path, target: Option<&str>) -> Result<Self, Box<TableError>> {
         let name = path.display().to_string();
         match std::fs::read(path) {
@@ -46,12 +48,14 @@ impl Table {
             let line = 1 + newlines(&bytes[..error.valid_up_to()]);
             return Err(Place::of(name).line(line).error(Problem::NotUtf8));
         }
+        let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
         let mut rows = Rows::new(bytes);
         let Some(first) = rows.next(name)? else {
             return Err(Place::of(name).error(Problem::NoRows));
         };
         let width = first.cells.len();
         let place = Place::of(name).line(first.line);
+        first.closed(width).map_err(|(line, it)| place.clone().line(line).error(it))?;
         if width < 2 {
             return Err(place.error(Problem::NoFeatures));
         }
@@ -72,6 +76,16 @@ impl Table {
                 Place::of(name).line(it.line).column(column, known)
             };
             let cells = it.cells.len();
+            it.closed(width).map_err(|(line, problem)| {
+                place(cells.saturating_sub(1)).line(line).error(problem)
+            })?;
+            for (column, cell) in it.cells.iter().enumerate() {
+                let lines = 1 + newlines(text(cell).as_bytes());
+                if lines > 1 {
+                    let problem = Problem::LineBreak { lines, cells, expected: width };
+                    return Err(place(column).error(problem));
+                }
+            }
             if cells != width {
                 let problem = Problem::Ragged { cells, expected: width, first_line };
                 return Err(place(cells.min(width)).error(problem));
@@ -90,21 +104,46 @@ impl Table {
             row = rows.next(name)?;
         }
         let (classes, labels) = classify(&labels);
+        let place = || {
+            let known = names.as_ref().and_then(|it| it.get(class));
+            Place::of(name).column(class, known)
+        };
         match classes.as_slice() {
             [] => Err(Place::of(name).error(Problem::NoRows)),
-            [only] => {
-                let known = names.as_ref().and_then(|it| it.get(class));
-                let problem = Problem::OneClass { class: only.clone() };
-                Err(Place::of(name).column(class, known).error(problem))
+            [only] => Err(place().error(Problem::OneClass { class: only.clone() })),
+            all if too_many(all.len(), labels.len()) => {
+                let problem = Problem::TooManyClasses { classes: all.len(), rows: labels.len() };
+                Err(place().error(problem))
             }
             _ => Ok(Self { features: width - 1, values, labels, classes }),
         }
     }
 }
 
+/// What some programs write at the start of text that is UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Whether a column of so many rows is measured and not a class: training would go on for long, and
+/// learn nothing.
+fn too_many(classes: usize, rows: usize) -> bool {
+    classes > 1000 || (classes > 20 && classes >= rows.div_ceil(2))
+}
+
 struct Row {
     line: u64,
     cells: ByteRecord,
+    /// The line of the quote that opens the last cell and is never closed.
+    unclosed: Option<u64>,
+}
+
+impl Row {
+    /// Refuses a row with a quote that is never closed, with the line of the quote.
+    fn closed(&self, expected: usize) -> Result<(), (u64, Problem)> {
+        match self.unclosed {
+            None => Ok(()),
+            Some(line) => Err((line, Problem::UnclosedQuote { cells: self.cells.len(), expected })),
+        }
+    }
 }
 
 /// The rows with their lines, which the reader of the csv crate counts at the end of the row
@@ -114,12 +153,14 @@ struct Rows<'a> {
     reader: csv::Reader<&'a [u8]>,
     counted: usize,
     line: u64,
+    /// The place of a quote that is never closed.
+    unclosed: Option<usize>,
 }
 
 impl<'a> Rows<'a> {
     fn new(bytes: &'a [u8]) -> Self {
         let reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(bytes);
-        Self { bytes, reader, counted: 0, line: 1 }
+        Self { bytes, reader, counted: 0, line: 1, unclosed: unclosed_quote(bytes) }
     }
 
     fn next(&mut self, name: &str) -> Result<Option<Row>, Box<TableError>> {
@@ -137,8 +178,12 @@ impl<'a> Rows<'a> {
             self.line += newlines(&self.bytes[self.counted..start]);
             self.counted = start;
             // A line of blanks is an empty line to whoever looks at the file.
-            if cells.len() != 1 || cells.iter().any(|it| !text(it).is_empty()) {
-                return Ok(Some(Row { line: self.line, cells }));
+            let blank = cells.len() == 1 && cells.iter().all(|it| text(it).is_empty());
+            let after = self.reader.position().byte() as usize;
+            let unclosed = self.unclosed.filter(|it| *it < after);
+            let unclosed = unclosed.map(|it| 1 + newlines(&self.bytes[..it]));
+            if !blank || unclosed.is_some() {
+                return Ok(Some(Row { line: self.line, cells, unclosed }));
             }
         }
     }

@@ -124,7 +124,7 @@ fn text_that_is_not_utf_8_is_refused_with_its_line() {
 #[test]
 fn lines_are_counted_past_empty_lines_and_cells_of_several_lines() {
     for end in ["\n", "\r\n", "\r"] {
-        let text = ["", "1,2,a", "", " ", "3,4,\"b", "c\"", "", "5,x,d", ""].join(end);
+        let text = ["", "\"x", "in m\",y,c", "", " ", "1,2,a", "", "5,x,d", ""].join(end);
         let problem = Problem::NotANumber { cell: cell("x") };
         assert_eq!(wrong(&text, None), (Some(8), Some(2), problem), "{end:?}");
     }
@@ -142,4 +142,49 @@ fn a_file_that_is_not_there_is_an_error_with_its_path() {
     let error = Table::read(Path::new("/nowhere/at all.csv"), None).unwrap_err();
     assert!(matches!(error.problem, Problem::Io { .. }));
     assert!(error.to_string().starts_with("/nowhere/at all.csv: can't read: "), "{error}");
+}
+
+#[test]
+fn a_quote_that_is_never_closed_is_refused_at_its_line() {
+    let unclosed = |cells| Problem::UnclosedQuote { cells, expected: 3 };
+    let good = "1,2,a\n3,4,b\n".repeat(50);
+    let text = format!("{good}1,2,\"a\n{good}");
+    assert_eq!(wrong(&text, None), (Some(101), Some(3), unclosed(3)));
+    let text = format!("\u{feff}{good}1,\"2,a\n{good}");
+    assert_eq!(wrong(&text, None), (Some(101), Some(2), unclosed(2)));
+    let error = Table::parse("t.csv", text.as_bytes(), None).unwrap_err().to_string();
+    let line = "t.csv, line 101, column 2: the quote is never closed (so the row has 2 cells, and \
+                the first has 3)";
+    assert_eq!(error, line);
+    // In the header, on a line by itself, and as the last byte.
+    assert_eq!(wrong("x,\"a\nb\",\"c\n1,2,a\n", None), (Some(2), None, unclosed(3)));
+    assert_eq!(wrong(&format!("{good}\"\n"), None), (Some(101), Some(1), unclosed(1)));
+    assert_eq!(wrong("\u{feff}1,2,a\n3,4,\"", None), (Some(2), Some(3), unclosed(3)));
+}
+
+#[test]
+fn a_cell_of_several_lines_is_refused_below_the_header() {
+    let broken = |lines, cells| Problem::LineBreak { lines, cells, expected: 3 };
+    // The quote that was forgotten is closed by the next that opens.
+    let text = "1,2,\"a\"\n3,4,\"b\n5,6,\"c\"\n7,8,\"d\"\n";
+    assert_eq!(wrong(text, None), (Some(2), Some(3), broken(2, 3)));
+    assert_eq!(wrong("1,2,a\n3,\"4,b\n5,6,c\n\"\n", None), (Some(2), Some(2), broken(2, 2)));
+    assert_eq!(parse("1,2,\"a, b\"\n3,4,\"c \"\"d\"\"\"\n").classes, ["a, b", "c \"d\""]);
+}
+
+#[test]
+fn a_column_of_measurements_is_no_class() {
+    let table = |rows: usize, classes: usize| {
+        (0..rows).fold("x,y\n".to_owned(), |text, it| format!("{text}{it},{}\n", it % classes))
+    };
+    for (rows, classes) in [(21, 21), (60, 30), (4000, 1001)] {
+        let problem = Problem::TooManyClasses { classes, rows };
+        assert_eq!(wrong(&table(rows, classes), None), (None, Some(2), problem));
+    }
+    for (rows, classes) in [(20, 20), (61, 30), (4000, 1000)] {
+        assert_eq!(parse(&table(rows, classes)).classes.len(), classes);
+    }
+    let error = Table::parse("t.csv", table(60, 30).as_bytes(), None).unwrap_err().to_string();
+    assert!(error.starts_with("t.csv, column 2 (y): 30 classes in 60 rows"), "{error}");
+    assert!(error.contains("--target"), "{error}");
 }
