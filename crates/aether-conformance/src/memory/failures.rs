@@ -33,7 +33,9 @@ fn too_much_memory_is_an_error_that_says_so(bench: &Bench<'_>) -> Outcome {
     for device in bench.devices() {
         let what = format!("an allocation of {bytes} bytes");
         let error = expect_error(Chunk::allocate(device, bytes), ErrorKind::OutOfMemory, &what)?;
-        expect_equal(error.bytes(), Some(bytes as u64), "the size in the error")?;
+        expect(error.bytes() == Some(bytes as u64), || {
+            format!("{what} on {device}: the error does not tell the size: {error}")
+        })?;
         let named = error.place() == Some(device.to_string().as_str());
         expect(named, || format!("the error does not name {device}: {error}"))?;
         let wanted = pattern(1000, 1);
