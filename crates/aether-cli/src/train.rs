@@ -85,13 +85,16 @@ fn fit(replicas: &mut dyn Replicas, data: &Dataset, plan: Plan, rng: &mut Rng) -
         let mut loss = 0.0;
         for rows in order.chunks(plan.batch) {
             batch.fill(data, rows);
-            loss += replicas.train(&batch, schedule.rate(step))?;
+            loss += replicas.train(&batch, schedule.rate(step, rows.len()))?;
             step += 1;
         }
         trained.loss = loss / data.len() as f64;
         trained.samples += data.len() as u64;
         if !trained.loss.is_finite() {
-            return Err(Failure::new(format!("train: the loss is no number after epoch {epoch}")));
+            return Err(Failure::new(format!(
+                "train: the loss is no number after epoch {epoch}; another --seed or a larger \
+                 --batch may help"
+            )));
         }
         progress.advance(&format!("loss {:.4}", trained.loss));
     }

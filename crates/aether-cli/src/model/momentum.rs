@@ -18,7 +18,9 @@ pub(crate) fn momentum_step(
 /// How much of a step the next one repeats.
 const MOMENTUM: f32 = 0.9;
 
-/// The rate of every step: it rises over the first twentieth of them, and falls to 0 by the end.
+/// The rate of every step: it rises over the first twentieth of them, and falls to 0 by the end. A
+/// step over few samples follows a gradient that is mostly noise, so its rate is smaller in
+/// proportion; otherwise training diverges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     steps: u32,
@@ -26,17 +28,20 @@ pub(crate) struct Schedule {
 
 impl Schedule {
     const LARGEST: f32 = 0.1;
+    /// From this many samples on, the rate is as large as it gets.
+    const ENOUGH: usize = 32;
 
     pub(crate) fn new(steps: u32) -> Self {
         Self { steps }
     }
 
-    /// The rate of step `step`, counted from 0.
-    pub(crate) fn rate(&self, step: u32) -> f32 {
+    /// The rate of step `step`, counted from 0, over so many samples.
+    pub(crate) fn rate(&self, step: u32, samples: usize) -> f32 {
         let rise = (self.steps / 20).max(1);
         let rising = (step + 1) as f32 / rise as f32;
         let falling = self.steps.saturating_sub(step) as f32 / self.steps.max(1) as f32;
-        Self::LARGEST * rising.min(falling)
+        let share = samples.min(Self::ENOUGH) as f32 / Self::ENOUGH as f32;
+        Self::LARGEST * share * rising.min(falling)
     }
 }
 
@@ -57,7 +62,7 @@ mod tests {
     #[test]
     fn the_rate_rises_falls_and_is_never_0_or_too_large() {
         for steps in [1, 2, 19, 100, 360] {
-            let rates: Vec<f32> = (0..steps).map(|it| Schedule::new(steps).rate(it)).collect();
+            let rates: Vec<f32> = (0..steps).map(|it| Schedule::new(steps).rate(it, 128)).collect();
             assert!(rates.iter().all(|it| *it > 0.0 && *it <= Schedule::LARGEST), "{steps}");
             let top = rates.iter().position(|it| *it == rates.iter().copied().fold(0.0, f32::max));
             assert!(top <= Some(steps as usize / 20), "{steps}: {top:?}");
@@ -66,5 +71,13 @@ mod tests {
                 "{steps}"
             );
         }
+    }
+
+    #[test]
+    fn the_rate_is_in_proportion_to_few_samples_and_the_same_for_many() {
+        let rate = |samples| Schedule::new(100).rate(10, samples);
+        assert_eq!(rate(1) * 32.0, rate(32));
+        assert_eq!(rate(8) * 4.0, rate(32));
+        assert_eq!(rate(32), rate(1438));
     }
 }

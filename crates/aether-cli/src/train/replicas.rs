@@ -84,7 +84,9 @@ impl OnDevices {
             Ok(())
         };
         std::thread::scope(|scope| {
-            let others: Vec<_> = (1..self.threads).map(|_| scope.spawn(work)).collect();
+            // Where the system has no thread to spare, the others do the work.
+            let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..self.threads).filter_map(spawn).collect();
             let panicked = |_| Err(Failure::new("train: the thread of a rank panicked"));
             let joined = others.into_iter().map(|it| it.join().unwrap_or_else(panicked));
             // All of them are waited for, whatever came of one.
