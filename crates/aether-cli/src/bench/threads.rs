@@ -1,6 +1,8 @@
 //! The host driver in threads mode: one thread a rank, each a member of one group on a host device of
 //! its own. Sources and destinations are chunks of that device.
 
+use std::sync::{Mutex, PoisonError};
+
 use aether::{Chunk, Device, Error, ErrorKind, Group, GroupConfig, Host, Message, Request};
 
 use super::Op;
@@ -30,12 +32,20 @@ impl Driver for Threads {
             return Ok(movers::run(&self.devices, case, plan)?);
         }
         let Self { devices, config } = &*self;
+        // Ranks start once all have a thread: they would wait for one that never comes.
+        let gate = Mutex::new(false);
         let ranks: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> = devices
+            let mut open = gate.lock().unwrap_or_else(PoisonError::into_inner);
+            let threads: std::io::Result<Vec<_>> = devices
                 .iter()
                 .enumerate()
                 .map(|(rank, device)| {
-                    scope.spawn(move || {
+                    let gate = &gate;
+                    std::thread::Builder::new().spawn_scoped(scope, move || {
+                        if !*gate.lock().unwrap_or_else(PoisonError::into_inner) {
+                            let reason = "another rank has no thread";
+                            return Err(Error::new(ErrorKind::GroupBroken, "bench", reason));
+                        }
                         let mut group = Group::<Host>::join_with(devices, device, config)?;
                         let done = Rank::new(case, rank, device)
                             .and_then(|mut it| it.run(&mut group, plan));
@@ -48,8 +58,14 @@ impl Driver for Threads {
                     })
                 })
                 .collect();
-            threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
-        });
+            *open = threads.is_ok();
+            drop(open);
+            let threads = threads.map_err(|error| {
+                let all = devices.len();
+                Failure::new(format!("bench {}: start {all} threads: {error}", case.op))
+            })?;
+            Ok::<_, Failure>(threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect())
+        })?;
         let mut times = Vec::with_capacity(ranks.len());
         let mut failures = Vec::new();
         let mut found = None;
