@@ -41,9 +41,14 @@ unsafe impl Backend for HostBackend {
     }
 
     fn allocate(&self, device: DeviceId, layout: Layout, zeroed: bool) -> Result<Address> {
+        if layout.size() == 0 {
+            let reason = "a backend allocates no zero bytes";
+            return Err(Error::new(ErrorKind::InvalidArgument, "allocate", reason)
+                .on(device)
+                .of_bytes(0));
+        }
         let pointer = match zeroed {
-            // SAFETY: `GlobalAlloc::alloc_zeroed` asks for a layout of non-zero size, which the
-            // contract of `Backend::allocate` promises ("never zero").
+            // SAFETY: `GlobalAlloc::alloc_zeroed` asks for a layout of non-zero size, as was checked.
             true => unsafe { alloc_zeroed(layout) },
             // SAFETY: as above, for `GlobalAlloc::alloc`.
             false => unsafe { alloc(layout) },

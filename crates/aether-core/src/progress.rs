@@ -5,6 +5,7 @@
 //! at intervals that grow while nothing moves, and sleep for good when no queue has work; waking one
 //! costs microseconds, so no call that is waited for at once depends on it.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock};
 use std::time::{Duration, Instant};
@@ -264,7 +265,12 @@ impl Engine {
     }
 
     fn free_retired(&self) -> bool {
-        if self.retired_count.load(Ordering::Relaxed) == 0 {
+        thread_local! {
+            /// This thread is dropping an owner, whose destructor may wait, and so look: what is
+            /// retired then is left to others, and to later, or each would be dropped within the last.
+            static FREEING: Cell<bool> = const { Cell::new(false) };
+        }
+        if self.retired_count.load(Ordering::Relaxed) == 0 || FREEING.get() {
             return false;
         }
         let mut over = Vec::new();
@@ -281,7 +287,10 @@ impl Engine {
         drop(retired);
         // Owners are dropped without a lock: they are other people's code.
         let freed = !over.is_empty();
+        FREEING.set(true);
+        // A `Retired` contains the panics of what it drops.
         drop(over);
+        FREEING.set(false);
         freed
     }
 }

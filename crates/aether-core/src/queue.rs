@@ -378,5 +378,8 @@ impl Drop for Queue {
     fn drop(&mut self) {
         let close = || self.device.backend().close_stream(self.native);
         shield(&self.device, "a backend that closed a stream", close);
+        // The causes of errors are other people's code too.
+        let failures = std::mem::take(&mut self.failures);
+        shield(&self.device, "the cause of an error, when it was dropped,", || drop(failures));
     }
 }

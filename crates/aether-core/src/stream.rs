@@ -133,6 +133,9 @@ impl Completion {
 
     /// Waits for the end, at most so long. False if it hasn't ended by then; the operation goes on.
     ///
+    /// Who waits runs what is ready, and breaks off no copy that it has begun: the time can be
+    /// exceeded by one step of work.
+    ///
     /// # Errors
     /// The operation's failure.
     pub fn wait_timeout(&self, at_most: Duration) -> Result<bool> {

@@ -331,3 +331,13 @@ fn past_the_limit() {
     assert_eq!(Chunk::allocate(&device, 4096).unwrap().slice::<u8>().unwrap(), [0; 4096]);
     println!("refused as it should");
 }
+
+#[test]
+fn a_backend_that_is_asked_for_no_bytes_refuses() {
+    let device = Device::cpu(0);
+    let nothing = std::alloc::Layout::from_size_align(0, 8).unwrap();
+    for zeroed in [true, false] {
+        let refused = device.backend().allocate(device.id(), nothing, zeroed);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+}

@@ -216,3 +216,59 @@ fn memory_goes_although_nobody_looks() {
     held.open();
     soon("the memory goes", || counts.dropped() == 1);
 }
+
+thread_local! {
+    static DEPTH: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// An owner whose destructor lets the next owner's work end, and looks.
+struct Chained {
+    memory: Vec<u8>,
+    next: Option<Arc<Held>>,
+    deepest: Arc<std::sync::atomic::AtomicUsize>,
+    dropped: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl AsMut<[u8]> for Chained {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
+}
+
+impl Drop for Chained {
+    fn drop(&mut self) {
+        let depth = DEPTH.get() + 1;
+        DEPTH.set(depth);
+        self.deepest.fetch_max(depth, Ordering::SeqCst);
+        if let Some(next) = &self.next {
+            next.open();
+        }
+        for _ in 0..3 {
+            aether_core::progress::look();
+        }
+        DEPTH.set(depth - 1);
+        self.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn owners_that_wait_when_they_are_dropped_are_not_dropped_within_each_other() {
+    let count = 50;
+    let device = Device::cpu(0);
+    let held: Vec<_> = (0..count).map(|_| Held::new()).collect();
+    let (deepest, dropped) = (Arc::default(), Arc::default());
+    for at in 0..count {
+        let owner = Chained {
+            memory: vec![at as u8; 8],
+            next: held.get(at + 1).cloned(),
+            deepest: Arc::clone(&deepest),
+            dropped: Arc::clone(&dropped),
+        };
+        let chunk = Chunk::from_owner(&device, owner).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        drop(reads(&stream, &chunk, 0..8, &held[at]));
+    }
+    held[0].open();
+    eventually("all owners are dropped", || dropped.load(Ordering::SeqCst) == count);
+    assert_eq!(deepest.load(Ordering::SeqCst), 1);
+}
