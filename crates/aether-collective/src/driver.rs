@@ -2,45 +2,9 @@
 
 use std::fmt;
 
-use aether_core::{DType, Device, Error, ErrorKind, Region, Result, Stream};
+use aether_core::{DType, Device, Error, ErrorKind, Result, Stream};
 
-use crate::{Capabilities, CommunicationId, GroupConfig, ReduceOp};
-
-/// A backend that addresses the memory of devices in a way of its own.
-pub trait Driver: Send + Sync + Sized + 'static {
-    /// A range of device memory, as this driver addresses it.
-    type Resource: Copy + Send + Sync + 'static;
-
-    /// The driver's name in messages: `host`, `nccl`.
-    fn name() -> &'static str;
-
-    /// Whether the driver runs collectives on the device.
-    fn supports(device: &Device) -> bool;
-
-    /// Whether the member of `device` can use memory of the device `memory`. Provided as its own memory
-    /// alone; a driver on shared memory reaches more.
-    fn reaches(device: &Device, memory: &Device) -> bool {
-        device == memory
-    }
-
-    /// What the driver can do beyond what is required, and where it differs from aether's semantics.
-    fn capabilities() -> Capabilities;
-
-    /// The range as the driver addresses it. It is a number: nothing is touched.
-    fn resource(region: Region) -> Self::Resource;
-}
-
-/// A range of device memory, as the driver `D` addresses it.
-pub type DeviceResource<D> = <D as Driver>::Resource;
-
-/// A number of elements and their type, as a driver names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Elements<T> {
-    /// The type.
-    pub data_type: T,
-    /// How many. What is counted is said by each method of [`CollectiveDriver`].
-    pub count: u64,
-}
+use crate::{CommunicationId, DeviceResource, Driver, Elements, GroupConfig, ReduceOp};
 
 /// A driver that can run collectives across devices.
 ///
@@ -59,7 +23,7 @@ pub struct Elements<T> {
 /// # What a driver owes
 /// The safe layer has proved the contract of a call before it makes it, and a driver checks none of
 /// that again. What only the driver can see is its own, and `docs/semantics.md` of the repository
-/// says what each case means. Unless [`Capabilities::differences`] says otherwise, a driver
+/// says what each case means. Unless [`Capabilities::differences`](crate::Capabilities::differences) says otherwise, a driver
 /// - enforces [`GroupConfig::deadline`] from when the call is enqueued: a call that has not ended
 ///   by then fails with `DeadlineExceeded`, and says who is absent;
 /// - notices communicators that were dropped, and tells whoever waits for one of them, or will, by
@@ -361,7 +325,7 @@ pub unsafe trait CollectiveDriver: Driver {
     }
 
     /// Waits on the stream until every rank has come here. Composed by aether where
-    /// [`Capabilities::barrier`] is false, as an all_reduce of one f32.
+    /// [`Capabilities::barrier`](crate::Capabilities::barrier) is false, as an all_reduce of one f32.
     ///
     /// # Errors
     /// The driver's refusal to enqueue it.
@@ -374,7 +338,7 @@ pub unsafe trait CollectiveDriver: Driver {
     }
 
     /// Writes every rank's `src` of `elements`, concatenated in rank order, to `dst` of `root`, which
-    /// alone has one. Composed by aether where [`Capabilities::rooted`] is false.
+    /// alone has one. Composed by aether where [`Capabilities::rooted`](crate::Capabilities::rooted) is false.
     ///
     /// # Errors
     /// The driver's refusal to enqueue it.
@@ -394,7 +358,7 @@ pub unsafe trait CollectiveDriver: Driver {
     }
 
     /// Writes chunk r of `root`'s `src` to `dst` of rank r, each chunk holding `elements`. Only `root`
-    /// has a `src`. Composed by aether where [`Capabilities::rooted`] is false.
+    /// has a `src`. Composed by aether where [`Capabilities::rooted`](crate::Capabilities::rooted) is false.
     ///
     /// # Errors
     /// The driver's refusal to enqueue it.
@@ -414,7 +378,7 @@ pub unsafe trait CollectiveDriver: Driver {
     }
 
     /// Reduces `src` across the group into `dst` of `root`, which alone has one. Both hold `elements`;
-    /// in place: `src` is `dst`. Composed by aether where [`Capabilities::rooted`] is false.
+    /// in place: `src` is `dst`. Composed by aether where [`Capabilities::rooted`](crate::Capabilities::rooted) is false.
     ///
     /// # Errors
     /// The driver's refusal to enqueue it.
@@ -435,7 +399,7 @@ pub unsafe trait CollectiveDriver: Driver {
     }
 
     /// As [`CollectiveDriver::all_gather`], where rank r's chunk has `counts[r]` elements; `elements`
-    /// counts the source. Composed by aether where [`Capabilities::vector`] is false.
+    /// counts the source. Composed by aether where [`Capabilities::vector`](crate::Capabilities::vector) is false.
     ///
     /// # Errors
     /// The driver's refusal to enqueue it.
@@ -455,7 +419,7 @@ pub unsafe trait CollectiveDriver: Driver {
     }
 
     /// As [`CollectiveDriver::reduce_scatter`], where rank r's chunk has `counts[r]` elements;
-    /// `elements` counts the destination. Composed by aether where [`Capabilities::vector`] is false.
+    /// `elements` counts the destination. Composed by aether where [`Capabilities::vector`](crate::Capabilities::vector) is false.
     ///
     /// # Errors
     /// The driver's refusal to enqueue it.
@@ -477,7 +441,7 @@ pub unsafe trait CollectiveDriver: Driver {
 
     /// As [`CollectiveDriver::all_to_all`], where rank i sends `counts[i * ranks + j]` elements to rank
     /// j; `elements` counts the source. Chunks lie densely in rank order. Composed by aether where
-    /// [`Capabilities::vector`] is false.
+    /// [`Capabilities::vector`](crate::Capabilities::vector) is false.
     ///
     /// # Errors
     /// The driver's refusal to enqueue it.

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod addressing;
 mod call;
 mod calls;
 mod collectives;
@@ -18,9 +19,10 @@ mod request;
 mod set;
 mod work;
 
+pub use addressing::{DeviceResource, Driver, Elements};
 pub use collectives::Collectives;
 pub use config::{Capabilities, CommunicationId, Difference, GroupConfig};
-pub use driver::{CollectiveDriver, DeviceResource, Driver, Elements};
+pub use driver::CollectiveDriver;
 pub use group::{Batch, Group};
 pub use reduce::ReduceOp;
 pub use rendezvous::{Directory, InProcess, Rendezvous};
