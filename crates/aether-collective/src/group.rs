@@ -78,6 +78,8 @@ impl<D: CollectiveDriver> Group<D> {
     }
 
     /// How many ranks there are: the world size.
+    #[doc(alias = "world_size")]
+    #[doc(alias = "size")]
     pub fn ranks(&self) -> usize {
         self.member.ranks
     }

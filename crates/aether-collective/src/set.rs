@@ -33,7 +33,8 @@ pub struct GroupSet<D: CollectiveDriver> {
 pub(crate) type Requests<'a> = SmallVec<[Request<'a>; 8]>;
 
 impl<D: CollectiveDriver> GroupSet<D> {
-    /// Joins all devices as one group.
+    /// Joins all devices as one group. A rank is the device's position among the sorted devices, whatever
+    /// the order of the list.
     ///
     /// # Errors
     /// `Empty`, `DuplicateDevice`; `InvalidArgument` if a living group has the same devices and name;
@@ -62,6 +63,8 @@ impl<D: CollectiveDriver> GroupSet<D> {
     }
 
     /// How many ranks there are: the world size.
+    #[doc(alias = "world_size")]
+    #[doc(alias = "size")]
     pub fn ranks(&self) -> usize {
         self.members.len()
     }

@@ -14,8 +14,8 @@ use crate::{DType, Device, Element, Error, ErrorKind, Result, View, ViewMut, cop
 /// The alignment of allocations unless another is asked for, in bytes.
 pub const ALIGNMENT: usize = 256;
 
-/// One allocation on one device. It frees itself, after all work that touches it has ended; it moves
-/// and never copies.
+/// One allocation on one device: bytes, as `cudaMalloc` gives them, and no tensor. It frees itself,
+/// after all work that touches it has ended; it moves and never copies.
 ///
 /// Host access waits for the work that it conflicts with, and gives the failure of the last write of
 /// any byte that it would see.

@@ -273,3 +273,27 @@ impl<T: crate::Element> AsSpanMut for [T] {
         Ok(unsafe { SpanMut::from_raw(address, bytes, T::DTYPE) })
     }
 }
+
+impl<T: crate::Element> AsSpan for Vec<T> {
+    fn span(&self) -> Result<Span<'_>> {
+        self.as_slice().span()
+    }
+}
+
+impl<T: crate::Element> AsSpanMut for Vec<T> {
+    fn span_mut(&mut self) -> Result<SpanMut<'_>> {
+        self.as_mut_slice().span_mut()
+    }
+}
+
+impl<T: crate::Element, const N: usize> AsSpan for [T; N] {
+    fn span(&self) -> Result<Span<'_>> {
+        self.as_slice().span()
+    }
+}
+
+impl<T: crate::Element, const N: usize> AsSpanMut for [T; N] {
+    fn span_mut(&mut self) -> Result<SpanMut<'_>> {
+        self.as_mut_slice().span_mut()
+    }
+}

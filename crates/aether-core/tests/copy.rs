@@ -278,3 +278,16 @@ fn the_region_of_plain_memory_is_that_of_the_first_host_device() {
     let region = plain.span().unwrap().region();
     assert_eq!((region.device.to_string().as_str(), region.bytes), ("cpu:0", 3));
 }
+
+#[test]
+fn vectors_and_arrays_are_memory_as_slices_are() {
+    let mut chunk = Chunk::allocate(&Device::cpu(0), 12).unwrap();
+    copy(&mut chunk, &vec![1u32, 2, 3]).unwrap();
+    let mut array = [0u32; 3];
+    copy(&mut array, &chunk).unwrap();
+    assert_eq!(array, [1, 2, 3]);
+    copy(&mut chunk, &[4u32, 5, 6]).unwrap();
+    let mut vector = vec![0u32; 3];
+    copy(&mut vector, &chunk).unwrap();
+    assert_eq!(vector, [4, 5, 6]);
+}

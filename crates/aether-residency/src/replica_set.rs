@@ -94,7 +94,8 @@ impl<Tr: Transport> ReplicaSet<Tr> {
         &self.chunks
     }
 
-    /// All replicas to change them, in the order of the devices: what a collective takes.
+    /// All replicas to change them, in the order of the list. A collective takes buffers by rank, which
+    /// is the order of the sorted devices.
     pub fn chunks_mut(&mut self) -> impl ExactSizeIterator<Item = &mut Chunk> {
         self.chunks.iter_mut()
     }
