@@ -37,7 +37,7 @@ enum Chore {
     },
     /// Check which crate sees which, against the arrows that the design allows.
     Deps,
-    /// Model-check the waiting and waking of aether-core.
+    /// Model-check the waiting and waking of aether-core, and the rounds of aether-host.
     Loom,
     /// Run the tests that look for undefined behaviour under miri.
     Miri,
