@@ -7,7 +7,7 @@ use crate::{command::Command, report::Report, tally::Tally, workspace::Workspace
 /// What is run, in this order. Miri is some hundred times slower than the machine, so a test that
 /// only costs time there says `#[cfg_attr(miri, ignore = "...")]` itself.
 const RUNS: &[Run] = &[
-    Run { package: "aether-core", arguments: "--lib", flags: "" },
+    Run { package: "aether-core", arguments: "--lib --tests", flags: "" },
     Run { package: "aether-residency", arguments: "--lib", flags: "" },
     Run { package: "aether-collective", arguments: "--lib", flags: "" },
     Run { package: "aether-host", arguments: "--test driver", flags: "" },

@@ -162,14 +162,19 @@ fn calls_of_one_member_go_in_order(bench: &Bench<'_>) -> Step {
     bench.needs(TYPE, ReduceOp::Sum)?;
     let devices = bench.devices(RANKS)?;
     let mut members = bench.members(&devices, &bench.config())?;
-    let mut buffers = each(&devices, 50)?;
-    let mut works = Vec::new();
-    // Doubled at each call: what went out of order would be another number.
+    // Each call reads what the one before it wrote: out of order, it would read garbage.
     let calls = 12;
+    let mut stages = Vec::new();
+    for (device, first) in devices.iter().zip(each(&devices, 50)?) {
+        let garbage = (0..calls).map(|_| Buffer::garbage(device, TYPE, COUNT, 0));
+        stages.push(std::iter::once(Ok(first)).chain(garbage).collect::<Step<Vec<Buffer>>>()?);
+    }
+    let mut works = Vec::new();
     for rank in (0..RANKS).rev() {
-        for _ in 0..calls {
-            let dst = buffers[rank].span_mut()?;
-            let request = Request::AllReduce { src: None, dst, op: ReduceOp::Sum };
+        for call in 0..calls {
+            let (before, after) = stages[rank].split_at_mut(call + 1);
+            let (src, dst) = (Some(before[call].span()?), after[0].span_mut()?);
+            let request = Request::AllReduce { src, dst, op: ReduceOp::Sum };
             works.push(members[rank].submit(vec![request]));
         }
     }
@@ -178,7 +183,8 @@ fn calls_of_one_member_go_in_order(bench: &Bench<'_>) -> Step {
     for _ in 1..calls {
         wanted = reference::reduce(TYPE, ReduceOp::Sum, &[wanted.clone(), wanted.clone()]);
     }
-    all_hold(&buffers, "buffer after 12 sums in place, one behind the other", &wanted)
+    let last = stages.iter_mut().filter_map(Vec::pop).collect::<Vec<_>>();
+    all_hold(&last, "buffer after 12 sums, one behind the other", &wanted)
 }
 
 /// A read of the destination, without a word to the work, comes after the collective.
