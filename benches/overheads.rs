@@ -8,7 +8,7 @@ use aether::{
     Chunk, Device, GroupSet, Host, PartitionSpec, ReduceOp, Stream, View, copy_async,
     partition_view,
 };
-use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, criterion_group, criterion_main};
 
 fn partition(c: &mut Criterion) {
     let batch = vec![0f32; 64 * 1000];
@@ -37,15 +37,11 @@ fn collectives(c: &mut Criterion) {
         let mut chunks: Vec<Chunk> = devices.iter().map(chunk).collect();
         let name = format!("all_reduce of 16 bytes, {ranks} ranks, one caller");
         c.bench_function(&name, |b| {
-            b.iter_batched(
-                || (),
-                |()| {
-                    let views = chunks.iter_mut().map(|it| it.view_mut::<f32, 1>([4]));
-                    let mut views: Vec<_> = views.collect::<Result<_, _>>().unwrap();
-                    set.all_reduce_in_place(&mut views, ReduceOp::Sum).unwrap();
-                },
-                BatchSize::SmallInput,
-            );
+            b.iter(|| {
+                let views = chunks.iter_mut().map(|it| it.view_mut::<f32, 1>([4]));
+                let mut views: Vec<_> = views.collect::<Result<_, _>>().unwrap();
+                set.all_reduce_in_place(&mut views, ReduceOp::Sum).unwrap();
+            });
         });
     }
 }

@@ -181,7 +181,7 @@ struct Wait {
 }
 
 /// Every wait in this group, and in every other one of the process that has not failed, where it has
-/// lasted for a while: a call that has just begun is no reason to break its group.
+/// lasted for a while: a call that has just begun waits for nobody yet in earnest.
 fn waits(here: &Shared) -> Vec<Wait> {
     let mut waits = Vec::new();
     for group in registry::living().into_iter().filter(|it| it.failure().is_none()) {
