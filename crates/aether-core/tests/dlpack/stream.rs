@@ -17,6 +17,16 @@ use crate::numbers;
 
 type Versioned = DLManagedTensorVersioned;
 
+/// Waits until it holds. Who enqueues begins the work unless another thread that looks is just at the
+/// stream, and then that one does.
+fn comes(holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed().as_secs() < 20, "it has not come to hold");
+        progress::look();
+    }
+}
+
 #[test]
 fn the_consumers_stream_is_ordered_behind_the_write_without_a_wait() {
     let (device, backend) = Deferred::device();
@@ -74,10 +84,11 @@ fn a_later_write_comes_behind_what_the_stream_did_with_the_tensor() {
     assert_eq!(fill_async(&mut chunk, 1u32, &ours).unwrap_err().kind(), ErrorKind::Exported);
     let ready = backend.last_mark(theirs.native()).unwrap();
     drop(tensor);
-    let over = backend.last_mark(theirs.native()).unwrap();
-    assert!(over.ticket > ready.ticket);
+    let last = || backend.last_mark(theirs.native()).unwrap();
+    comes(|| last().ticket > ready.ticket);
+    let over = last();
     drop(fill_async(&mut chunk, 1u32, &ours).unwrap());
-    assert!(backend.is_ordered(ours.native(), over));
+    comes(|| backend.is_ordered(ours.native(), over));
     backend.finish(theirs.native());
     backend.finish(ours.native());
 }
@@ -164,13 +175,15 @@ fn an_import_on_a_stream_is_used_behind_what_is_on_the_stream() {
     // Read-only memory too: what the producer still writes, nobody may read yet.
     for foreign in [Foreign::new(&[6]), Foreign::new(&[6]).read_only()] {
         let (raw, deleted) = Foreign { device: DLDevice::cuda(0), ..foreign }.versioned();
+        let before = backend.last_mark(theirs.native());
         // SAFETY: a well-formed tensor whose memory goes with the deleter, and which the backend can
         // reach.
         let imported = unsafe { import_on(raw, &device, &theirs) }.unwrap();
+        comes(|| backend.last_mark(theirs.native()) != before);
         let ready = backend.last_mark(theirs.native()).unwrap();
         let mut target = Chunk::allocate(&device, 24).unwrap();
         drop(copy_async(&mut target, imported.chunk(), &ours).unwrap());
-        assert!(backend.is_ordered(ours.native(), ready));
+        comes(|| backend.is_ordered(ours.native(), ready));
         drop(imported);
         assert_eq!(deleted.times(), 0);
     }
