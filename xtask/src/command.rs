@@ -55,6 +55,12 @@ impl Command {
         Self::new("cargo", arguments, directory)
     }
 
+    /// More arguments, which may hold blanks.
+    pub(crate) fn arguments(mut self, arguments: &[String]) -> Self {
+        self.arguments.extend_from_slice(arguments);
+        self
+    }
+
     /// Sets a variable for the child.
     pub(crate) fn variable(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.variables.push((name, value.into()));

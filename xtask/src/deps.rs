@@ -14,7 +14,7 @@ use crate::{
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
     Row { of: "aether", sees: LIBRARIES, tests_see: &["aether-conformance"] },
-    Row { of: "aether-benches", sees: &[], tests_see: &["aether"] },
+    Row { of: "aether-benches", sees: &["aether"], tests_see: &[] },
     Row { of: "aether-cli", sees: &["aether"], tests_see: &[] },
     Row { of: "aether-collective", sees: &["aether-core"], tests_see: &["aether-conformance", "aether-host"] },
     Row { of: "aether-conformance", sees: &["aether-collective", "aether-core", "aether-residency"], tests_see: &["aether-host"] },

@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand, builder::PossibleValuesParser};
 
 use crate::{report::Verdict, workspace::Workspace};
 
+mod bench;
 mod ci;
 mod command;
 mod deps;
@@ -29,6 +30,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Measure aether, the limit of this machine's memory and other libraries in turns.
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// What the program `clock` of `benches/` is told; `--help` lists it.
+        #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Run every check in order, and end with `N passed, N failed, N skipped`.
     Ci {
         /// Run only these steps, in the usual order.
@@ -58,6 +66,7 @@ fn main() -> ExitCode {
             let passed = ci::run(&steps, &workspace, &mut std::io::stdout());
             return if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
+        Chore::Bench { arguments } => bench::run(&workspace, &arguments),
         Chore::Deps => deps::run(&workspace),
         Chore::Loom => loom::run(&workspace),
         Chore::Miri => miri::run(&workspace),

@@ -1,1 +1,0 @@
-//! The benches of aether; see the files beside this one.

@@ -1,0 +1,76 @@
+//! What was measured, as it is kept: every turn of every contender, so that whatever is told of it can be
+//! told again without measuring.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cell::Cell;
+use crate::limit::Stores;
+use crate::statistics::{median, median_ratio};
+
+/// One cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Which one.
+    #[serde(flatten)]
+    pub cell: Cell,
+    /// Every contender that took it.
+    pub series: Vec<Series>,
+}
+
+/// One contender's turns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Whose.
+    pub name: String,
+    /// Microseconds for one operation, by turn.
+    pub micros: Vec<f64>,
+}
+
+impl Row {
+    /// The contender of this name, if it took the cell.
+    pub fn of(&self, name: &str) -> Option<&Series> {
+        self.series.iter().find(|it| it.name == name)
+    }
+
+    /// The limit: of the two kinds of stores, the one with the lower median.
+    pub fn limit(&self) -> Option<&Series> {
+        let both = Stores::ALL.iter().filter_map(|stores| self.of(stores.name()));
+        both.min_by(|a, b| a.median().total_cmp(&b.median()))
+    }
+}
+
+impl Series {
+    /// Microseconds for one operation; infinite if there was no turn.
+    pub fn median(&self) -> f64 {
+        median(&self.micros).unwrap_or(f64::INFINITY)
+    }
+
+    /// How many times the other's time this takes: the median of the turns.
+    pub fn ratio_to(&self, other: &Self) -> Option<f64> {
+        median_ratio(&self.micros, &other.micros)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::Op;
+
+    #[test]
+    fn the_limit_is_whichever_stores_are_faster() {
+        let series =
+            |name: &str, micros: &[f64]| Series { name: name.into(), micros: micros.into() };
+        let row = |ordinary: &[f64], streaming: &[f64]| Row {
+            cell: Cell { op: Op::AllReduce, ranks: 2, bytes: 8192 },
+            series: vec![
+                series("aether", &[1.0]),
+                series(Stores::Ordinary.name(), ordinary),
+                series(Stores::NonTemporal.name(), streaming),
+            ],
+        };
+        assert_eq!(row(&[3.0, 9.0, 4.0], &[5.0, 5.0, 5.0]).limit().unwrap().median(), 4.0);
+        assert_eq!(row(&[3.0, 9.0, 7.0], &[5.0, 5.0, 5.0]).limit().unwrap().median(), 5.0);
+        let none = Row { series: vec![series("aether", &[1.0])], ..row(&[], &[]) };
+        assert!(none.limit().is_none());
+    }
+}
