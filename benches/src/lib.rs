@@ -4,10 +4,15 @@
 
 pub mod aether;
 pub mod cell;
+pub mod collectives;
 pub mod contender;
 pub mod failure;
 pub mod limit;
 pub mod memory;
+pub mod peers;
+pub mod report;
 pub mod results;
+pub mod setting;
 pub mod statistics;
+pub mod targets;
 pub mod turns;

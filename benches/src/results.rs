@@ -5,7 +5,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::Cell;
 use crate::limit::Stores;
+use crate::setting::Setting;
 use crate::statistics::{median, median_ratio};
+
+/// Everything that was measured, each part when it was last.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Results {
+    /// The collectives, by everybody.
+    pub collectives: Option<Collectives>,
+}
+
+/// The collectives.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Collectives {
+    /// Where and when.
+    pub setting: Setting,
+    /// Who had no turn, and why.
+    pub skipped: Vec<String>,
+    /// The cells.
+    pub rows: Vec<Row>,
+}
 
 /// One cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

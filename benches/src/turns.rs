@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::results::{Row, Series};
 
 /// How often and how long.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     /// How many turns each contender gets.
     pub turns: usize,
@@ -61,5 +61,6 @@ fn iterations(contender: &mut dyn Contender, cell: &Cell, span: Duration) -> Res
 fn sample(contender: &mut dyn Contender, cell: &Cell, warmup: u32, iterations: u32) -> Result<f64> {
     let took = contender.sample(cell, warmup, iterations);
     let took = took.map_err(|why| Failure::new(format!("{}: {cell}: {why}", contender.name())))?;
-    Ok(took.as_micros())
+    // A tenth of a nanosecond is finer than any clock.
+    Ok((took.as_micros() * 1e4).round() / 1e4)
 }

@@ -16,7 +16,7 @@ impl Stores {
     pub const ALL: [Self; 2] = [Self::Ordinary, Self::NonTemporal];
 
     /// The contender's name.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Ordinary => "limit, ordinary stores",
             Self::NonTemporal => "limit, non-temporal stores",
