@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 
 use crate::backend::{Link, Rows};
-use crate::order::{Ends, check_tracked, push};
+use crate::extent::Extent;
+use crate::order::{Access, Ends, check_tracked, push};
 use crate::span::{AsSpan, AsSpanMut, Span, SpanMut};
 use crate::stream::Completion;
 use crate::sync::lock;
@@ -81,17 +82,35 @@ where
     D: AsSpanMut + ?Sized,
     S: AsSpan + ?Sized,
 {
-    let (mut dst, src) = (dst.span_mut()?, src.span()?);
+    let (dst, src) = (dst.span_mut()?, src.span()?);
     check_pair(&dst, &src, Link::Indirect)?;
     check_rows(&dst, &src, rows)?;
     check_tracked("copy_rows_async", &dst.as_span())?;
     check_tracked("copy_rows_async", &src)?;
     check_stream(&dst, &src, stream)?;
     let (to, from) = (dst.as_span().region(), src.region());
-    // SAFETY: `check_rows` proved every row inside of its span; the rest as in `copy_async`. The
-    // whole spans are recorded, which covers the rows.
-    unsafe {
-        push(stream, &[src], &[dst.reborrow()], || Task::CopyRows { dst: to, src: from, rows })
+    let reads = RowsOf { span: src, rows, pitch: rows.src_pitch };
+    let writes = RowsOf { span: dst.as_span(), rows, pitch: rows.dst_pitch };
+    // SAFETY: `check_rows` proved every row inside of its span, and the rows are all that a pitched
+    // copy touches ("no byte outside of their region or rows"); the rest as in `copy_async`.
+    unsafe { push(stream, &[reads], &[writes], || Task::CopyRows { dst: to, src: from, rows }) }
+}
+
+/// Rows of a span: what lies between them is not touched.
+struct RowsOf<'a> {
+    span: Span<'a>,
+    rows: Rows,
+    pitch: usize,
+}
+
+impl Access for RowsOf<'_> {
+    fn of(&self) -> Span<'_> {
+        self.span
+    }
+
+    fn extent(&self) -> Extent {
+        let Rows { count, bytes, .. } = self.rows;
+        Extent::rows(self.span.offsets().start, count, bytes, self.pitch)
     }
 }
 
@@ -266,15 +285,20 @@ fn transfer(mut dst: SpanMut<'_>, src: Span<'_>, rows: Option<Rows>) -> Result<(
     if to.bytes == 0 || from.bytes == 0 {
         return Ok(());
     }
-    with_stream(&device, |stream| {
-        let task = || match rows {
-            Some(rows) => Task::CopyRows { dst: to, src: from, rows },
-            None => Task::Copy { dst: to, src: from },
-        };
+    with_stream(&device, |stream| match rows {
         // SAFETY: the regions are those of the spans, checked by the caller; `with_stream` waits for
         // the end before it returns, so spans that are not tracked outlive the work; the stream is
         // one of the device that can do the copy.
-        unsafe { push(stream, &[src], &[dst.reborrow()], task) }
+        None => unsafe {
+            push(stream, &[src], &[dst.reborrow()], || Task::Copy { dst: to, src: from })
+        },
+        Some(rows) => {
+            let reads = RowsOf { span: src, rows, pitch: rows.src_pitch };
+            let writes = RowsOf { span: dst.as_span(), rows, pitch: rows.dst_pitch };
+            let task = || Task::CopyRows { dst: to, src: from, rows };
+            // SAFETY: as for one range; the caller found the rows to lie in the spans.
+            unsafe { push(stream, &[reads], &[writes], task) }
+        }
     })
 }
 
@@ -302,9 +326,16 @@ fn enqueue_fill<T: Element>(mut dst: SpanMut<'_>, value: T, stream: &Stream) -> 
     // SAFETY: the region is that of the span, in whole elements of the pattern. The caller waits for
     // the end if the span is not tracked, and gave a stream of the span's backend.
     unsafe {
-        push(stream, &[], &[dst.reborrow()], || Task::Fill { dst: to, pattern, width: width as u8 })
+        push(stream, &NOTHING, &[dst.reborrow()], || Task::Fill {
+            dst: to,
+            pattern,
+            width: width as u8,
+        })
     }
 }
+
+/// A fill reads no memory.
+const NOTHING: [Span<'static>; 0] = [];
 
 /// Runs a blocking call on a stream that nobody else uses meanwhile, and waits for its end.
 fn with_stream(device: &Device, enqueue: impl FnOnce(&Stream) -> Result<Completion>) -> Result<()> {

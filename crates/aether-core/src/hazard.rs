@@ -1,15 +1,16 @@
 //! Which work touches which bytes of one allocation.
 //!
-//! Records of writes never overlap each other: a later write trims what it covers off the earlier
+//! Records of writes don't overlap each other (but for [rows of which it would take too
+//! many](Extent::without)): a later write trims what it covers off the earlier
 //! records, reads and writes alike, because it is ordered behind them, so its end implies theirs. A
 //! write that failed stays, and so does its error for every byte, until a later write covers it.
 //!
 //! An access whose end can't be proved stays for good: its memory is never freed, and whatever
 //! conflicts with it gets its error.
 
-use std::ops::Range;
 use std::sync::Arc;
 
+use crate::extent::{Extent, Pieces};
 use crate::stream::{Completion, Status};
 use crate::task::{Dependencies, Dependency};
 use crate::{Result, Stream};
@@ -25,19 +26,15 @@ pub(crate) struct Hazards {
 
 #[derive(Debug, Clone)]
 struct Record {
-    range: Range<usize>,
+    extent: Extent,
     writes: bool,
     work: Completion,
 }
 
 impl Record {
-    fn overlaps(&self, range: &Range<usize>) -> bool {
-        self.range.start < range.end && range.start < self.range.end
-    }
-
-    /// Two accesses conflict if their ranges overlap and one of them writes.
-    fn conflicts(&self, range: &Range<usize>, writes: bool) -> bool {
-        (writes || self.writes) && self.overlaps(range)
+    /// Two accesses conflict if they have a byte in common and one of them writes.
+    fn conflicts(&self, extent: &Extent, writes: bool) -> bool {
+        (writes || self.writes) && self.extent.overlaps(extent)
     }
 
     fn is_unproved(&self) -> bool {
@@ -53,13 +50,13 @@ impl Hazards {
     /// of the memory: that failure.
     pub(crate) fn collect(
         &mut self,
-        range: &Range<usize>,
+        extent: &Extent,
         writes: bool,
         stream: &Stream,
         into: &mut Dependencies,
     ) -> Result<()> {
-        self.settle(range, writes);
-        for record in self.records.iter().filter(|it| it.conflicts(range, writes)) {
+        self.settle(extent, writes);
+        for record in self.records.iter().filter(|it| it.conflicts(extent, writes)) {
             let reads = record.writes && !writes;
             let work = &record.work;
             match work.queue.status(work.ticket) {
@@ -85,19 +82,17 @@ impl Hazards {
     }
 
     /// Records an access that was enqueued.
-    pub(crate) fn record(&mut self, range: Range<usize>, writes: bool, work: &Completion) {
+    pub(crate) fn record(&mut self, extent: Extent, writes: bool, work: &Completion) {
         if writes {
-            self.trim(&range);
-        } else if let Some(same) = self
-            .records
-            .iter_mut()
-            .find(|it| !it.writes && it.range == range && Arc::ptr_eq(&it.work.queue, &work.queue))
-        {
+            self.trim(&extent);
+        } else if let Some(same) = self.records.iter_mut().find(|it| {
+            !it.writes && it.extent == extent && Arc::ptr_eq(&it.work.queue, &work.queue)
+        }) {
             // The later of two reads on one stream ends last.
             same.work.ticket = same.work.ticket.max(work.ticket);
             return;
         }
-        self.records.push(Record { range, writes, work: work.clone() });
+        self.records.push(Record { extent, writes, work: work.clone() });
     }
 
     /// Some pending work that a host access conflicts with.
@@ -105,14 +100,10 @@ impl Hazards {
     /// # Errors
     /// Nothing is pending, and the last write of some byte failed, or the access conflicts with work
     /// that may never let go of the memory: that failure.
-    pub(crate) fn pending(
-        &mut self,
-        range: &Range<usize>,
-        writes: bool,
-    ) -> Result<Option<Completion>> {
-        self.settle(range, writes);
+    pub(crate) fn pending(&mut self, extent: &Extent, writes: bool) -> Result<Option<Completion>> {
+        self.settle(extent, writes);
         let mut failure = Ok(None);
-        for record in self.records.iter().filter(|it| it.conflicts(range, writes)) {
+        for record in self.records.iter().filter(|it| it.conflicts(extent, writes)) {
             match record.work.queue.status(record.work.ticket) {
                 Status::Pending => return Ok(Some(record.work.clone())),
                 Status::Failed(error) if record.writes || record.is_unproved() => {
@@ -128,8 +119,8 @@ impl Hazards {
     ///
     /// # Errors
     /// That failure.
-    pub(crate) fn failure(&self, range: &Range<usize>) -> Result<()> {
-        for record in self.records.iter().filter(|it| it.conflicts(range, false)) {
+    pub(crate) fn failure(&self, extent: &Extent) -> Result<()> {
+        for record in self.records.iter().filter(|it| it.conflicts(extent, false)) {
             if let Status::Failed(error) = record.work.queue.status(record.work.ticket) {
                 return Err(error);
             }
@@ -145,10 +136,10 @@ impl Hazards {
     /// Drops records that tell nothing any more: of the conflicting ones those that have ended, bar
     /// failed writes. The host goes on because it saw their end. The others are left for an access
     /// that conflicts with them, unless they have become many.
-    fn settle(&mut self, range: &Range<usize>, writes: bool) {
+    fn settle(&mut self, extent: &Extent, writes: bool) {
         let many = self.records.len() > MANY;
         self.records.retain(|it| {
-            if !many && !it.conflicts(range, writes) {
+            if !many && !it.conflicts(extent, writes) {
                 return true;
             }
             match it.work.queue.status(it.work.ticket) {
@@ -163,23 +154,17 @@ impl Hazards {
         });
     }
 
-    fn trim(&mut self, range: &Range<usize>) {
-        let mut at = 0;
-        while let Some(record) = self.records.get_mut(at) {
-            if !record.overlaps(range) || record.is_unproved() {
-                at += 1;
+    fn trim(&mut self, extent: &Extent) {
+        // From the end, so that what comes to a freed place, or is appended, has been looked at.
+        for at in (0..self.records.len()).rev() {
+            let overlaps = |it: &&Record| it.extent.overlaps(extent) && !it.is_unproved();
+            if self.records.get(at).filter(overlaps).is_none() {
                 continue;
             }
-            let after = range.end..record.range.end;
-            record.range.end = range.start.max(record.range.start);
-            if !after.is_empty() {
-                let rest = Record { range: after, ..record.clone() };
-                self.records.push(rest);
-            }
-            match self.records.get(at) {
-                Some(it) if it.range.is_empty() => drop(self.records.swap_remove(at)),
-                _ => at += 1,
-            }
+            let old = self.records.swap_remove(at);
+            let mut left = Pieces::new();
+            old.extent.without(extent, &mut left);
+            self.records.extend(left.into_iter().map(|extent| Record { extent, ..old.clone() }));
         }
     }
 }

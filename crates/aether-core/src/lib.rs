@@ -7,6 +7,7 @@ mod device;
 pub mod dlpack;
 mod dtype;
 mod error;
+mod extent;
 mod failures;
 mod gate;
 mod hazard;

@@ -123,7 +123,7 @@ impl Memory {
             return Ok(());
         }
         loop {
-            let pending = self.hazards().pending(&range, writes)?;
+            let pending = self.hazards().pending(&range.clone().into(), writes)?;
             let Some(work) = pending else { break };
             // How it ended is told by the record, byte by byte.
             drop(work.wait());

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, MutexGuard};
 
+use crate::extent::Extent;
 use crate::hazard::Hazards;
 use crate::memory::Memory;
 use crate::stream::Completion;
@@ -37,47 +38,62 @@ pub unsafe fn enqueue(
     unsafe { push(stream, reads, writes, || Task::Call { operation, token }) }
 }
 
+/// What a call touches: all of a span, or rows of it.
+pub(crate) trait Access {
+    /// The span.
+    fn of(&self) -> Span<'_>;
+
+    /// Which bytes of the allocation, all of them in the span.
+    fn extent(&self) -> Extent {
+        self.of().offsets().into()
+    }
+}
+
+impl Access for Span<'_> {
+    fn of(&self) -> Span<'_> {
+        *self
+    }
+}
+
+impl Access for SpanMut<'_> {
+    fn of(&self) -> Span<'_> {
+        self.as_span()
+    }
+}
+
 /// As [`enqueue`], for any task.
 ///
 /// # Safety
-/// As for [`enqueue`]; for copies and fills, the regions of the task are those of the spans, and the
-/// stream's backend can copy between them.
-pub(crate) unsafe fn push(
+/// As for [`enqueue`]; for copies and fills, the regions of the task are those of the spans, of which
+/// it touches no more than the extents, and the stream's backend can copy between them.
+pub(crate) unsafe fn push<R: Access, W: Access>(
     stream: &Stream,
-    reads: &[Span<'_>],
-    writes: &[SpanMut<'_>],
+    reads: &[R],
+    writes: &[W],
     task: impl FnOnce() -> Task,
 ) -> Result<Completion> {
-    for span in writes.iter() {
-        span.check_writable("enqueue")?;
+    for it in writes {
+        if let Some(memory) = it.of().memory {
+            memory.check_writable("enqueue")?;
+        }
     }
     let mut needs = Dependencies::new();
-    for span in reads {
-        if let Some(mut hazards) = hazards_of(span) {
-            hazards.collect(&span.offsets(), false, stream, &mut needs)?;
-        }
+    for it in reads {
+        collect(it, false, stream, &mut needs)?;
     }
-    for span in writes.iter() {
-        let span = span.as_span();
-        if let Some(mut hazards) = hazards_of(&span) {
-            hazards.collect(&span.offsets(), true, stream, &mut needs)?;
-        }
+    for it in writes {
+        collect(it, true, stream, &mut needs)?;
     }
     let work = stream.queue.push(task(), needs);
     // From here on the work may touch memory that only its lender keeps.
-    let tracked = reads.iter().all(Span::is_tracked);
-    let tracked = tracked && writes.iter().all(|it| it.as_span().is_tracked());
+    let tracked = reads.iter().all(|it| it.of().is_tracked());
+    let tracked = tracked && writes.iter().all(|it| it.of().is_tracked());
     let ends = (!tracked).then(|| Ends(&work));
-    for span in reads {
-        if let Some(mut hazards) = hazards_of(span) {
-            hazards.record(span.offsets(), false, &work);
-        }
+    for it in reads {
+        record(it, false, &work);
     }
-    for span in writes.iter() {
-        let span = span.as_span();
-        if let Some(mut hazards) = hazards_of(&span) {
-            hazards.record(span.offsets(), true, &work);
-        }
+    for it in writes {
+        record(it, true, &work);
     }
     stream.queue.begin();
     // Nothing unwound: now it is the caller's to wait.
@@ -96,9 +112,29 @@ impl Drop for Ends<'_> {
     }
 }
 
+fn collect(
+    access: &impl Access,
+    writes: bool,
+    stream: &Stream,
+    needs: &mut Dependencies,
+) -> Result<()> {
+    let extent = access.extent();
+    match hazards_of(&access.of(), &extent) {
+        Some(mut hazards) => hazards.collect(&extent, writes, stream, needs),
+        None => Ok(()),
+    }
+}
+
+fn record(access: &impl Access, writes: bool, work: &Completion) {
+    let extent = access.extent();
+    if let Some(mut hazards) = hazards_of(&access.of(), &extent) {
+        hazards.record(extent, writes, work);
+    }
+}
+
 /// The record that an access is entered in, if the memory has one and the access any bytes.
-fn hazards_of<'a>(span: &Span<'a>) -> Option<MutexGuard<'a, Hazards>> {
-    span.memory.filter(|_| span.bytes() > 0).map(Memory::hazards)
+fn hazards_of<'a>(span: &Span<'a>, extent: &Extent) -> Option<MutexGuard<'a, Hazards>> {
+    span.memory.filter(|_| !extent.is_empty()).map(Memory::hazards)
 }
 
 /// Refuses memory that is only borrowed, for calls that return before their work has ended.

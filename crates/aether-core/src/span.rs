@@ -72,7 +72,7 @@ impl<'a> Span<'a> {
     /// The failure of the last write of some byte.
     pub fn check_readable(&self) -> Result<()> {
         match self.memory {
-            Some(memory) if self.bytes > 0 => memory.hazards().failure(&self.offsets()),
+            Some(memory) if self.bytes > 0 => memory.hazards().failure(&self.offsets().into()),
             _ => Ok(()),
         }
     }

@@ -65,7 +65,7 @@ pub(super) fn mark(stream: &Stream, memory: &Memory, range: Range<usize>, writes
     }
     let task = Task::Call { operation: Arc::new(Mark::default()), token: 0 };
     let work = stream.queue.push(task, Dependencies::new());
-    memory.hazards().record(range, writes, &work);
+    memory.hazards().record(range.into(), writes, &work);
     stream.queue.begin();
 }
 
