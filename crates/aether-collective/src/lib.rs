@@ -25,7 +25,7 @@ pub use config::{Capabilities, CommunicationId, Difference, GroupConfig};
 pub use driver::CollectiveDriver;
 pub use group::{Batch, Group};
 pub use reduce::ReduceOp;
-pub use rendezvous::{Directory, InProcess, Rendezvous};
+pub use rendezvous::{Directory, InProcess, Launcher, Rendezvous, Tcp, TcpServer, World};
 pub use request::{Message, OpName, Request, Signature};
 pub use set::GroupSet;
 pub use work::Work;

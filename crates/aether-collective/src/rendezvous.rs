@@ -1,9 +1,16 @@
 //! How the ranks of several threads or processes agree on a group.
 
+mod client;
 mod directory;
+mod environment;
 mod in_process;
+mod link;
+mod server;
+mod tcp;
 #[cfg(test)]
 mod tests;
+mod wire;
+mod world;
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +19,11 @@ use aether_core::{Device, DeviceId, DeviceKind, Error, ErrorKind, Result};
 use crate::{CollectiveDriver, CommunicationId, GroupConfig};
 
 pub use directory::Directory;
+pub use environment::Launcher;
 pub use in_process::InProcess;
+pub use server::TcpServer;
+pub use tcp::Tcp;
+pub use world::World;
 
 /// Where the ranks of a group meet: each posts values under keys, and waits for those of others.
 ///

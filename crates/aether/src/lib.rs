@@ -4,8 +4,8 @@ mod registry;
 
 pub use aether_collective::{
     Batch, Capabilities, CollectiveDriver, Collectives, CommunicationId, DeviceResource,
-    Difference, Directory, Driver, Elements, Group, GroupConfig, GroupSet, InProcess, Message,
-    OpName, ReduceOp, Rendezvous, Request, Signature, Work,
+    Difference, Directory, Driver, Elements, Group, GroupConfig, GroupSet, InProcess, Launcher,
+    Message, OpName, ReduceOp, Rendezvous, Request, Signature, Tcp, TcpServer, Work, World,
 };
 pub use aether_core::*;
 #[cfg(feature = "host")]
