@@ -4,6 +4,8 @@ pub mod checked;
 pub mod collectives;
 pub mod doubles;
 pub mod memory;
+#[cfg(unix)]
+pub mod processes;
 mod program;
 pub mod suite;
 pub mod transport;

@@ -31,8 +31,8 @@
 
 mod absence;
 mod after_failure;
-mod bench;
-mod buffer;
+pub(crate) mod bench;
+pub(crate) mod buffer;
 mod calls;
 mod cycles;
 mod departure;

@@ -2,6 +2,8 @@
 //! over broken wrappers of it, each of which a case named here has to catch.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
 
+#[cfg(unix)]
+mod apart;
 mod board;
 mod broken;
 mod comm;
@@ -22,6 +24,8 @@ fn main() -> ExitCode {
     let bare = collectives::trials(mutants::Bare);
     trials.extend(bare.into_iter().map(|it| it.with_kind("bare host")));
     trials.extend(mutants::without_defect().into_iter().map(|it| it.with_kind("wrapped host")));
+    #[cfg(unix)]
+    trials.extend(apart::trials().into_iter().chain(apart::mutants()));
     trials.extend(mutants::trials());
     aether_conformance::run(trials)
 }

@@ -256,7 +256,7 @@ pub(crate) fn without_defect() -> Vec<Trial> {
 const WATCHDOG: Duration = Duration::from_secs(30);
 
 /// Expects that the case fails.
-fn caught(name: &str, subject: impl Subject + 'static) -> Result<(), Failed> {
+pub(crate) fn caught(name: &str, subject: impl Subject + 'static) -> Result<(), Failed> {
     let cases = collectives::cases();
     let case = *cases.iter().find(|it| it.name == name).ok_or("there is no such case")?;
     let (end, ended) = channel();
