@@ -1,5 +1,6 @@
 //! The arguments: what is accepted, what is the default, and what is bad usage.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -31,6 +32,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     Bench(BenchArgs),
     Devices(DevicesArgs),
+    /// Ends the ranks of a launcher that was killed; launchers start it.
+    #[command(name = crate::launch::KEEPER, hide = true)]
+    Keep,
+    Launch(LaunchArgs),
     Train(TrainArgs),
 }
 
@@ -40,6 +45,31 @@ pub(crate) struct DevicesArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Starts a program as several ranks on this machine.
+///
+/// Each rank finds its number in AETHER_RANK, how many there are in AETHER_RANKS, and where they meet in
+/// AETHER_RENDEZVOUS and AETHER_TOKEN, which aether's World reads. What ranks print comes out line by line
+/// with the rank in front; they read nothing. If one fails, the others are ended, and its exit code is
+/// that of the launcher (128 and the signal's number if a signal killed it).
+#[derive(Debug, Args)]
+pub(crate) struct LaunchArgs {
+    /// How many ranks to start.
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
+    pub(crate) ranks: usize,
+    /// How many seconds ranks have to end when they are asked to, before they are killed.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(..=3600))]
+    pub(crate) grace: u32,
+    /// The program, and its arguments.
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Trains a small network on a table, over several devices at once.

@@ -1,11 +1,12 @@
-//! The program `aether`: the devices of this machine, a training run over them, and benchmarks of
-//! the collectives between them.
+//! The program `aether`: the devices of this machine, a training run over them, benchmarks of the
+//! collectives between them, and a launcher of programs that are several ranks.
 
 mod bench;
 mod cli;
 mod devices;
 mod failure;
 mod group;
+mod launch;
 mod model;
 mod progress;
 mod size;
@@ -28,14 +29,18 @@ fn main() -> ExitCode {
         Err(usage) => return said(&usage),
     };
     cli.validate();
-    let mut out = std::io::stdout().lock();
-    let done = match cli.command.unwrap_or_default() {
-        Command::Bench(args) => bench::run(&args, &mut out),
-        Command::Devices(args) => devices::run(&args, &mut out),
-        Command::Train(args) => train::run(&args, &mut out),
+    let command = cli.command.unwrap_or_default();
+    // The launcher's ranks print from several threads, everything else from this one.
+    let done = match &command {
+        Command::Launch(args) => launch::run(args),
+        Command::Keep => {
+            launch::keep(std::io::stdin().lock());
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => print(&command, &mut std::io::stdout().lock()),
     };
-    match done.and_then(|()| Ok(out.flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
+    match done {
+        Ok(code) => code,
         // Whoever read the output has seen enough, as in `aether bench all | head`.
         Err(Failure::OutputClosed) => ExitCode::FAILURE,
         Err(failure) => {
@@ -43,6 +48,18 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs a command that prints results.
+fn print(command: &Command, out: &mut dyn Write) -> failure::Result<ExitCode> {
+    match command {
+        Command::Bench(args) => bench::run(args, out)?,
+        Command::Devices(args) => devices::run(args, out)?,
+        Command::Train(args) => train::run(args, out)?,
+        Command::Keep | Command::Launch(_) => {}
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints the help, the version, or what is wrong with the arguments. Help is a result, so that

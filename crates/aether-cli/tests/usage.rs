@@ -34,6 +34,11 @@ fn bad_usage_exits_with_2_and_names_what_is_wrong() {
         ("bench all_reduce -d bool", "never reduced"),
         ("bench send_recv --in-place", "in place"),
         ("bench all --format xml", "csv"),
+        ("launch -n 2", "<PROGRAM>"),
+        ("launch true", "--ranks"),
+        ("launch -n 0 true", "1 to 1024"),
+        ("launch -n two true", "1 to 1024"),
+        ("launch -n 2 --grace -1 true", "--grace"),
     ] {
         let run = aether(arguments.split(' '));
         assert_eq!(run.code, 2, "{arguments}: {}", run.stderr);
@@ -45,7 +50,8 @@ fn bad_usage_exits_with_2_and_names_what_is_wrong() {
 #[test]
 fn the_help_of_every_command_names_its_options() {
     for (arguments, options) in [
-        ("--help", &["bench", "devices", "train"][..]),
+        ("--help", &["bench", "devices", "launch", "train"][..]),
+        ("launch --help", &["-n", "--grace", "PROGRAM", "AETHER_RANK", "AETHER_TOKEN"]),
         ("devices --help", &["--json"]),
         (
             "train --help",
