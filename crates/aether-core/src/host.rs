@@ -47,11 +47,12 @@ unsafe impl Backend for HostBackend {
                 .on(device)
                 .of_bytes(0));
         }
+        let layout = pages::rounded(layout);
         let pointer = match zeroed {
             // SAFETY: `GlobalAlloc::alloc_zeroed` asks for a layout of non-zero size, as was checked.
-            true => unsafe { alloc_zeroed(layout) },
+            true if !pages::is_large(layout) => unsafe { alloc_zeroed(layout) },
             // SAFETY: as above, for `GlobalAlloc::alloc`.
-            false => unsafe { alloc(layout) },
+            _ => unsafe { alloc(layout) },
         };
         if pointer.is_null() {
             return Err(Error::new(
@@ -62,13 +63,21 @@ unsafe impl Backend for HostBackend {
             .on(device)
             .of_bytes(layout.size() as u64));
         }
+        if pages::is_large(layout) {
+            pages::advise(pointer, layout.size());
+            if zeroed {
+                // Only now, so that it is large pages that this touches.
+                // SAFETY: the memory was just allocated with that size, and nobody else has it.
+                unsafe { pointer.write_bytes(0, layout.size()) };
+            }
+        }
         Ok(Address::from_ptr(pointer))
     }
 
     unsafe fn free(&self, _device: DeviceId, address: Address, layout: Layout) {
-        // SAFETY: the caller promises that `allocate` gave this address for this layout, and that
-        // nobody uses it any more, which is what `GlobalAlloc::dealloc` asks.
-        unsafe { dealloc(address.as_ptr(), layout) }
+        // SAFETY: the caller promises that `allocate` gave this address for this layout, which it
+        // rounded in the same way, and that nobody uses it any more: what `GlobalAlloc::dealloc` asks.
+        unsafe { dealloc(address.as_ptr(), pages::rounded(layout)) }
     }
 
     unsafe fn copy(&self, _stream: NativeStream, dst: Region, src: Region) -> Result<()> {
@@ -119,6 +128,38 @@ unsafe impl Backend for HostBackend {
     fn description(&self, _device: DeviceId) -> String {
         let cores = std::thread::available_parallelism().map_or(1, |it| it.get());
         format!("host memory, {cores} cores")
+    }
+}
+
+/// Large pages: collectives go through memory faster than the processor finds its small ones.
+mod pages {
+    use std::alloc::Layout;
+
+    /// What processors of both kinds have as large pages beside those of 4 KiB.
+    const LARGE: usize = 2 << 20;
+
+    /// Whether memory of this layout is worth large pages: what is lost at its ends is little of it.
+    pub(super) fn is_large(layout: Layout) -> bool {
+        cfg!(all(target_os = "linux", not(miri))) && layout.size() >= 2 * LARGE
+    }
+
+    /// The layout to allocate, which begins on a large page where that is worth it.
+    pub(super) fn rounded(layout: Layout) -> Layout {
+        if is_large(layout) { layout.align_to(LARGE).unwrap_or(layout) } else { layout }
+    }
+
+    /// Asks for large pages where they are given to those who ask. It is no error if there are none.
+    pub(super) fn advise(start: *mut u8, bytes: usize) {
+        // A page that is only begun belongs to others too.
+        let whole = bytes / LARGE * LARGE;
+        #[cfg(all(target_os = "linux", not(miri)))]
+        // SAFETY: the range is memory that was just allocated; how it is paged changes nothing that its
+        // contents or its owner could tell.
+        unsafe {
+            libc::madvise(start.cast(), whole, libc::MADV_HUGEPAGE);
+        }
+        #[cfg(not(all(target_os = "linux", not(miri))))]
+        let _ = (start, whole);
     }
 }
 

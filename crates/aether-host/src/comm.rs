@@ -30,8 +30,6 @@ impl fmt::Debug for Communicator {
 
 /// How many looks at a call that waits pass between looks at the clock.
 const LOOKS: u32 = 16;
-/// Work of so many slices is shared with the workers.
-const SHARED_SLICES: u64 = 4;
 
 /// What a look at the current operation came to.
 pub(crate) enum Look {
@@ -153,7 +151,7 @@ impl Communicator {
         let slices = layout.cut();
         // False if a deadline closed the round meanwhile; everybody will see that.
         slot.round.start(call, slices);
-        if slices >= SHARED_SLICES {
+        if slices >= self.shared.worth_workers() {
             progress::summon();
         }
         // A single slice is done by this thread next, and its end is news; its beginning isn't.
@@ -215,14 +213,14 @@ impl Communicator {
                 slot.round.close(call);
             }
             match slot.round.claim(call) {
-                Claim::Slice(slice) => {
+                Claim::Slice(_) => {
                     // SAFETY: this thread took a slice, so the layout was written before and is not
                     // written again until the slice has ended.
                     let layout = unsafe { &*slot.layout.get() };
                     // SAFETY: the ranks' calls gave memory under the driver's contract until the
                     // operation has ended, which no rank is told before this slice has; the signatures
                     // agree, so every range is as long as the layout says.
-                    unsafe { layout.run(slice) };
+                    unsafe { layout.run(self.rank) };
                     if slot.round.end_slice() || self.shared.failure().is_some() {
                         progress::announce();
                     } else if self.is_late(since) {

@@ -3,10 +3,12 @@
 
 use std::ops::Range;
 
+use aether_core::Stores;
 use smallvec::SmallVec;
 
-use crate::kernels::Kernel;
+use crate::kernels::{Kernel, copy};
 use crate::round::MOST_SLICES;
+use crate::strips::Strips;
 
 /// The work of one call. It is laid out by the rank that arrives last, and then read by all threads.
 pub(crate) struct Layout {
@@ -15,7 +17,11 @@ pub(crate) struct Layout {
     destinations: Vec<*mut u8>,
     reduction: Option<Reduction>,
     bytes: usize,
+    /// What is read and written in all.
+    traffic: usize,
     slice: usize,
+    stores: Stores,
+    strips: Strips,
 }
 
 /// How sources become one.
@@ -42,18 +48,20 @@ struct Segment {
 const TRAFFIC: usize = 256 << 10;
 /// Calls that read and write no more than this are one slice.
 const SMALL: usize = 64 << 10;
-/// How much of a source is copied to all destinations before the next, so that it is read once.
-const BLOCK: usize = 8 << 10;
 
 impl Layout {
-    pub(crate) const fn new() -> Self {
+    /// For calls that so many threads work on at once.
+    pub(crate) fn new(threads: usize) -> Self {
         Self {
             segments: Vec::new(),
             sources: Vec::new(),
             destinations: Vec::new(),
             reduction: None,
             bytes: 0,
+            traffic: 0,
             slice: 1,
+            stores: Stores::Ordinary,
+            strips: Strips::new(threads),
         }
     }
 
@@ -64,6 +72,7 @@ impl Layout {
         self.destinations.clear();
         self.reduction = reduction;
         self.bytes = 0;
+        self.traffic = 0;
     }
 
     /// Adds a segment. A destination that is the source of a copy is left out: it is there already.
@@ -89,30 +98,37 @@ impl Layout {
             range: self.bytes..self.bytes + bytes,
         });
         self.bytes += bytes;
+        let pointers =
+            self.sources.len() - first_source + self.destinations.len() - first_destination;
+        self.traffic = self.traffic.saturating_add(bytes.saturating_mul(pointers));
     }
 
     /// Cuts the work, and says into how many slices.
     pub(crate) fn cut(&mut self) -> u64 {
-        let pointers = |it: &Segment| it.sources.len() + it.destinations.len();
-        let most = self.segments.iter().map(pointers).max().unwrap_or(1);
-        self.slice = match self.bytes.saturating_mul(most) <= SMALL {
-            true => self.bytes.max(1),
-            // Whole cache lines, so that slices share none where the buffers are aligned.
-            false => (TRAFFIC / most).max(4 << 10).next_multiple_of(64),
+        self.stores = Stores::for_traffic(self.traffic);
+        let slices = match self.traffic <= SMALL {
+            true => 1,
+            // As many for each strip, so that no thread has one more to do than another.
+            false => self.traffic.div_ceil(TRAFFIC).next_multiple_of(self.strips.len()),
         };
-        let least = self.bytes.div_ceil(MOST_SLICES as usize).next_multiple_of(64);
-        self.slice = self.slice.max(least);
-        self.bytes.div_ceil(self.slice) as u64
+        // Whole cache lines, so that slices share none where the buffers are aligned.
+        let least = self.bytes.div_ceil(MOST_SLICES as usize);
+        self.slice = self.bytes.div_ceil(slices).max(least).max(1).next_multiple_of(64);
+        let slices = self.bytes.div_ceil(self.slice) as u64;
+        self.strips.deal(slices);
+        slices
     }
 
-    /// Does one slice.
+    /// Does one slice that nobody else does, of the thread's own strip while that has any. It must have
+    /// been taken from the call's round: no more are done than there are.
     ///
     /// # Safety
     /// The pointers of every segment are valid for its bytes, sources for reads and destinations for
     /// writes, aligned to the element size; nobody but other slices of this layout touches the
     /// destinations or writes the sources meanwhile; a destination overlaps sources only as the
     /// in-place forms of the collectives allow.
-    pub(crate) unsafe fn run(&self, slice: u64) {
+    pub(crate) unsafe fn run(&self, strip: usize) {
+        let Some(slice) = self.strips.next(strip) else { return };
         let start = slice as usize * self.slice;
         let end = self.bytes.min(start + self.slice);
         let first = self.segments.partition_point(|it| it.range.end <= start);
@@ -127,6 +143,8 @@ impl Layout {
             // within: `offset + (to - from)` is at most its length.
             unsafe { self.part(segment, offset, to - from) };
         }
+        // The round tells others of the slice next.
+        self.stores.settle();
     }
 
     /// # Safety
@@ -144,19 +162,13 @@ impl Layout {
                 // SAFETY: the caller promises pointers that are valid for these bytes, aligned, and
                 // that alias only exactly ("a destination is either exactly one of the sources"):
                 // within one segment the in-place forms have no other overlap.
-                unsafe { it.kernel.reduce(&from, &to, count, it.ranks) };
+                unsafe { it.kernel.reduce(&from, &to, count, it.ranks, self.stores) };
             }
             None => {
                 let Some(&from) = from.first() else { return };
-                for at in (0..bytes).step_by(BLOCK) {
-                    let length = BLOCK.min(bytes - at);
-                    for to in &to {
-                        let (from, to) = (from.wrapping_add(at), to.wrapping_add(at));
-                        // SAFETY: both are valid for `length` bytes; a destination that is the source
-                        // was left out by `push`, and others don't overlap it.
-                        unsafe { std::ptr::copy_nonoverlapping(from, to, length) };
-                    }
-                }
+                // SAFETY: all pointers are valid for these bytes, as the caller promises; a destination
+                // that is the source was left out by `push`, and others don't overlap it.
+                unsafe { copy(from, &to, bytes, self.stores) };
             }
         }
     }

@@ -11,6 +11,7 @@ mod registry;
 mod resource;
 mod round;
 mod shared;
+mod strips;
 mod sync;
 mod trouble;
 

@@ -1,7 +1,7 @@
 //! What the members of one group share.
 
 use std::cell::UnsafeCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -22,6 +22,13 @@ use crate::round::Round;
 /// end of its call.
 pub(crate) const ROUNDS: u64 = 2;
 
+/// Work of so many slices is shared with the workers, where members have fewer threads than there are
+/// cores.
+const SHARED_SLICES: u64 = 4;
+/// And where they have enough. As long as these come, workers only take their place; but what is started
+/// by the last of them need not be what the others wait for, and large work should not wait for them.
+const MANY_SLICES: u64 = 256;
+
 /// What the members of one group share.
 pub(crate) struct Shared {
     pub(crate) ranks: usize,
@@ -30,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) slots: [Slot; ROUNDS as usize],
     lanes: Mutex<Lanes>,
     broken: OnceLock<Error>,
+    worth_workers: OnceLock<u64>,
     /// How many members are gone.
     pub(crate) gone: AtomicUsize,
 }
@@ -165,7 +173,7 @@ impl Shared {
         let slot = |first| Slot {
             round: Round::new(first),
             entries: (0..ranks).map(|_| UnsafeCell::new(nothing)).collect(),
-            layout: UnsafeCell::new(Layout::new()),
+            layout: UnsafeCell::new(Layout::new(ranks.min(cores()))),
         };
         Self {
             ranks,
@@ -174,6 +182,7 @@ impl Shared {
             slots: [slot(0), slot(1)],
             lanes: Mutex::default(),
             broken: OnceLock::new(),
+            worth_workers: OnceLock::new(),
             gone: AtomicUsize::new(0),
         }
     }
@@ -182,6 +191,15 @@ impl Shared {
     pub(crate) fn slot(&self, call: u64) -> &Slot {
         let [even, odd] = &self.slots;
         if call.is_multiple_of(ROUNDS) { even } else { odd }
+    }
+
+    /// How many slices a call has that is to be shared with the workers. Asked when all ranks have joined.
+    pub(crate) fn worth_workers(&self) -> u64 {
+        *self.worth_workers.get_or_init(|| {
+            let threads = self.seats.iter().filter_map(|it| it.party.get().map(|it| it.thread));
+            let threads = threads.collect::<HashSet<_>>().len();
+            if threads < cores() { SHARED_SLICES } else { MANY_SLICES }
+        })
     }
 
     /// The lane from one rank to another.
@@ -307,4 +325,9 @@ pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 
 pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many threads of this process can run at once.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |it| it.get())
 }

@@ -182,7 +182,8 @@ fn who_has_just_made_a_large_call_is_not_held_up_by_its_work() {
     let (one, two, first, second) = large(common::PATIENCE);
     // The last to arrive looks once, as part of its call.
     assert!(!Host::issued(&two).unwrap());
-    assert_eq!((first[0], second[second.len() - 1]), (3, 2), "one slice was done, and no more");
+    let done = first.iter().filter(|it| **it == 3).count();
+    assert!(0 < done && done < first.len(), "one slice was done, and no more");
     assert!(Host::issued(&two).unwrap());
     assert!(Host::issued(&one).unwrap());
     assert!(first.iter().chain(&second).all(|&it| it == 3));

@@ -3,12 +3,14 @@
 //! The bits are the same whatever is chosen: the elements are independent, no operation is
 //! reassociated, and the compiler fuses no multiplication with an addition unless told to.
 
+use aether_core::Stores;
+
 use super::fold::{Reduction, fold};
 
 /// A compiled reduction. Its contract is that of [`super::Kernel::reduce`], and that the processor
 /// has the instructions it was compiled for, and that the floating-point environment is the
 /// default one.
-pub(super) type Run = unsafe fn(&[*const u8], &[*mut u8], usize, usize);
+pub(super) type Run = unsafe fn(&[*const u8], &[*mut u8], usize, usize, Stores);
 
 /// What the loops are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +59,11 @@ unsafe fn baseline<R: Reduction>(
     destinations: &[*mut u8],
     count: usize,
     ranks: usize,
+    stores: Stores,
 ) {
-    // SAFETY: the contract of `Run` includes that of `fold`.
-    unsafe { fold::<R>(sources, destinations, count, ranks) }
+    // SAFETY: the contract of `Run` includes that of `fold`; every processor of the target has these
+    // vectors.
+    unsafe { fold::<R, Sixteen>(sources, destinations, count, ranks, stores) }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -70,7 +74,61 @@ unsafe fn avx2<R: Reduction>(
     destinations: &[*mut u8],
     count: usize,
     ranks: usize,
+    stores: Stores,
 ) {
-    // SAFETY: the contract of `Run` includes that of `fold`.
-    unsafe { fold::<R>(sources, destinations, count, ranks) }
+    // SAFETY: the contract of `Run` includes that of `fold`; AVX2 has these vectors.
+    unsafe { fold::<R, ThirtyTwo>(sources, destinations, count, ranks, stores) }
+}
+
+/// Vectors that are stored past the cache.
+pub(super) trait Vectors {
+    /// One of them; a line of the cache is so many whole ones.
+    type Vector: Copy;
+
+    /// Stores one.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of a vector and a multiple of its size; the processor has such vectors.
+    unsafe fn stream(to: *mut Self::Vector, vector: Self::Vector);
+}
+
+/// What every processor of the target has.
+enum Sixteen {}
+
+#[cfg(target_arch = "x86_64")]
+impl Vectors for Sixteen {
+    type Vector = std::arch::x86_64::__m128i;
+
+    #[inline(always)]
+    unsafe fn stream(to: *mut Self::Vector, vector: Self::Vector) {
+        // SAFETY: the caller's promise is what is asked for.
+        unsafe { std::arch::x86_64::_mm_stream_si128(to, vector) }
+    }
+}
+
+/// Where there is no such store, it is an ordinary one.
+#[cfg(not(target_arch = "x86_64"))]
+impl Vectors for Sixteen {
+    type Vector = u128;
+
+    #[inline(always)]
+    unsafe fn stream(to: *mut Self::Vector, vector: Self::Vector) {
+        // SAFETY: the caller's promise is what is asked for.
+        unsafe { to.write_unaligned(vector) }
+    }
+}
+
+/// What AVX adds.
+#[cfg(target_arch = "x86_64")]
+enum ThirtyTwo {}
+
+#[cfg(target_arch = "x86_64")]
+impl Vectors for ThirtyTwo {
+    type Vector = std::arch::x86_64::__m256i;
+
+    #[inline(always)]
+    unsafe fn stream(to: *mut Self::Vector, vector: Self::Vector) {
+        // SAFETY: the caller's promise is what is asked for.
+        unsafe { std::arch::x86_64::_mm256_stream_si256(to, vector) }
+    }
 }

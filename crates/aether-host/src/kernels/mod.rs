@@ -27,8 +27,10 @@ mod reference;
 )]
 mod tests;
 
+pub(crate) use copy::copy;
+
 use aether_collective::ReduceOp;
-use aether_core::DType;
+use aether_core::{DType, Stores};
 
 use environment::DefaultEnvironment;
 #[cfg(target_arch = "x86_64")]
@@ -59,7 +61,8 @@ impl Kernel {
     /// Reduces elements `[0, count)` of each source in rank order (`sources[0]` first), and writes
     /// the result to every destination. `ranks` is what Mean divides by.
     ///
-    /// One source of one rank is copied, bit for bit. No sources, or no elements, write nothing.
+    /// One source of one rank is copied, bit for bit. No sources, or no elements, write nothing. The
+    /// stores have to be settled before anybody else is told.
     ///
     /// # Safety
     /// - Every source is valid for reads of `count` elements, every destination for writes.
@@ -73,6 +76,7 @@ impl Kernel {
         destinations: &[*mut u8],
         count: usize,
         ranks: usize,
+        stores: Stores,
     ) {
         // Zero can't be divided by; no caller has zero ranks.
         let ranks = ranks.max(1);
@@ -81,7 +85,7 @@ impl Kernel {
             let bytes = count * self.size;
             // SAFETY: the contract of this method is what `copy` asks for, with elements of `size`
             // bytes counted in bytes.
-            return unsafe { copy::copy(*source, destinations, bytes) };
+            return unsafe { copy::copy(*source, destinations, bytes, stores) };
         }
         let run = match self.crowd {
             Some(crowd) if ranks.max(sources.len()) > integers::EXACT_RANKS => crowd,
@@ -90,7 +94,7 @@ impl Kernel {
         let _environment = DefaultEnvironment::enter();
         // SAFETY: the contract of this method is the contract of a `Run`; the processor has the
         // instructions, because `select_for` was given a set that it has.
-        unsafe { run(sources, destinations, count, ranks) }
+        unsafe { run(sources, destinations, count, ranks, stores) }
     }
 
     /// As [`Kernel::select`], with instructions that the processor must have.

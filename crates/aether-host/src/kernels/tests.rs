@@ -3,7 +3,7 @@
 mod inputs;
 
 use aether_collective::ReduceOp;
-use aether_core::DType;
+use aether_core::{DType, Stores};
 use proptest::prelude::*;
 
 use super::instructions::InstructionSet;
@@ -30,12 +30,13 @@ struct Memory {
 }
 
 impl Memory {
-    /// `offset` elements past an address that is aligned to 8 bytes.
+    /// `offset` elements past an address that is aligned to a line of the cache.
     fn new(bytes: &[u8], size: usize, offset: usize) -> Self {
-        let start = offset * size;
         // One word more, so that there is a byte past the end to look at.
-        let mut words = vec![u64::from_ne_bytes([GUARD; 8]); (start + bytes.len()) / 8 + 2];
+        let length = 64 + offset * size + bytes.len();
+        let mut words = vec![u64::from_ne_bytes([GUARD; 8]); length / 8 + 2];
         let base = words.as_mut_ptr().cast::<u8>();
+        let start = base.addr().next_multiple_of(64) - base.addr() + offset * size;
         // SAFETY: the vector has at least that many bytes.
         let base = unsafe { base.add(start) };
         // SAFETY: as above; a new vector does not overlap `bytes`.
@@ -70,6 +71,21 @@ enum Place {
     OverAll,
 }
 
+/// How the memory lies and is written.
+#[derive(Clone, Copy, Debug)]
+struct Manner {
+    /// Elements from a line of the cache to the first destination.
+    offset: usize,
+    /// All destinations lie like the first.
+    together: bool,
+    stores: Stores,
+}
+
+/// Through the cache, and each destination lying differently.
+fn plainly(offset: usize) -> Manner {
+    Manner { offset, together: false, stores: Stores::Ordinary }
+}
+
 /// What the kernel leaves in each destination.
 fn run(
     kernel: Kernel,
@@ -77,8 +93,9 @@ fn run(
     sources: &[Vec<u8>],
     ranks: usize,
     place: Place,
-    offset: usize,
+    manner: Manner,
 ) -> Vec<Vec<u8>> {
+    let Manner { offset, together, stores } = manner;
     let count = sources[0].len() / size;
     let mut inputs: Vec<Memory> = sources
         .iter()
@@ -87,7 +104,8 @@ fn run(
         .collect();
     let apart = if let Place::Apart(apart) = place { apart } else { 0 };
     let mut outputs: Vec<Memory> = (0..apart)
-        .map(|index| Memory::new(&vec![0x5a; count * size], size, (offset + 5 * index) % 7))
+        .map(|index| if together { offset } else { (offset + 5 * index) % 7 })
+        .map(|offset| Memory::new(&vec![0x5a; count * size], size, offset))
         .collect();
     let pointers: Vec<*mut u8> = inputs.iter_mut().map(Memory::pointer).collect();
     let destinations: Vec<*mut u8> = match place {
@@ -98,7 +116,8 @@ fn run(
     let constant: Vec<*const u8> = pointers.iter().map(|it| it.cast_const()).collect();
     // SAFETY: every memory has `count` elements at an address that is a multiple of their size;
     // they are separate vectors, and those that are used twice are used as they are.
-    unsafe { kernel.reduce(&constant, &destinations, count, ranks) };
+    unsafe { kernel.reduce(&constant, &destinations, count, ranks, stores) };
+    stores.settle();
     let inputs: Vec<Vec<u8>> = inputs.iter().map(Memory::bytes).collect();
     let overwritten = |rank: usize| match place {
         Place::Apart(_) => false,
@@ -118,7 +137,7 @@ fn run(
 /// What the selected kernel makes of the sources, one of each rank.
 pub(super) fn reduced(dtype: DType, op: ReduceOp, sources: &[Vec<u8>]) -> Vec<u8> {
     let kernel = Kernel::select(dtype, op).unwrap();
-    run(kernel, dtype.size(), sources, sources.len(), Place::Apart(1), 0).remove(0)
+    run(kernel, dtype.size(), sources, sources.len(), Place::Apart(1), plainly(0)).remove(0)
 }
 
 #[derive(Clone, Debug)]
@@ -127,6 +146,7 @@ struct Case {
     count: usize,
     place: Place,
     offset: usize,
+    together: bool,
     seed: u64,
     density: u64,
 }
@@ -134,14 +154,15 @@ struct Case {
 fn case() -> impl Strategy<Value = Case> {
     // Half of the cases are short: there the tails of the vector loops are most of the work.
     let count = prop_oneof![0..40_usize, 0..COUNT];
-    (1..=9_usize, count, 0..9_usize, 0..9_usize, 0..11_usize, any::<u64>(), 0..=4_u64).prop_map(
-        |(sources, count, kind, which, offset, seed, density)| {
+    (1..=9_usize, count, 0..9_usize, 0..9_usize, 0..70_usize, any::<u64>(), 0..=9_u64).prop_map(
+        |(sources, count, kind, which, offset, seed, kinds)| {
             let place = match kind {
                 0..=3 => Place::Apart(1 + which % 3),
                 4..=5 => Place::Over(which % sources),
                 _ => Place::OverAll,
             };
-            Case { sources, count, place, offset, seed, density }
+            let (density, together) = (kinds / 2, kinds % 2 == 0);
+            Case { sources, count, place, offset, together, seed, density }
         },
     )
 }
@@ -157,18 +178,21 @@ fn every_reduction_of_every_type_is_the_references_whatever_the_instructions() {
                 .collect();
             let expected = reference::reduce(dtype, op, &sources, case.sources);
             for set in InstructionSet::available() {
-                let kernel = Kernel::select_for(set, dtype, op).unwrap();
-                let size = dtype.size();
-                let results = run(kernel, size, &sources, case.sources, case.place, case.offset);
-                for (index, found) in results.iter().enumerate() {
-                    let differs = found
-                        .chunks(size)
-                        .zip(expected.chunks(size))
-                        .position(|(found, expected)| found != expected);
-                    prop_assert!(
-                        differs.is_none(),
-                        "{op} of {dtype} by {set:?}, destination {index}: element {differs:?}"
-                    );
+                for stores in [Stores::Ordinary, Stores::Streaming] {
+                    let kernel = Kernel::select_for(set, dtype, op).unwrap();
+                    let (size, place) = (dtype.size(), case.place);
+                    let manner = Manner { offset: case.offset, together: case.together, stores };
+                    let results = run(kernel, size, &sources, case.sources, place, manner);
+                    for (index, found) in results.iter().enumerate() {
+                        let differs = found
+                            .chunks(size)
+                            .zip(expected.chunks(size))
+                            .position(|(found, expected)| found != expected);
+                        prop_assert!(
+                            differs.is_none(),
+                            "{op} of {dtype} by {set:?}, destination {index}: element {differs:?}"
+                        );
+                    }
                 }
             }
         });
@@ -200,7 +224,7 @@ fn every_code_of_8_and_16_bits_is_decoded_whatever_the_instructions() {
         for set in InstructionSet::available() {
             let kernel = Kernel::select_for(set, dtype, ReduceOp::Sum).unwrap();
             let sources = [codes.clone(), zeros.clone()];
-            let found = run(kernel, dtype.size(), &sources, 2, Place::OverAll, 0);
+            let found = run(kernel, dtype.size(), &sources, 2, Place::OverAll, plainly(0));
             assert!(found.iter().all(|it| *it == expected), "{dtype} by {set:?}");
         }
     }
@@ -237,7 +261,9 @@ fn one_rank_keeps_the_payload_of_nan_in_place_and_apart() {
         let source = elements(dtype, 37, 5, 4);
         let kernel = Kernel::select(dtype, op).unwrap();
         for place in [Place::Apart(2), Place::OverAll] {
-            for found in run(kernel, dtype.size(), std::slice::from_ref(&source), 1, place, 1) {
+            for found in
+                run(kernel, dtype.size(), std::slice::from_ref(&source), 1, place, plainly(1))
+            {
                 assert_eq!(found, source, "{op} of {dtype}");
             }
         }
@@ -310,7 +336,8 @@ fn a_mean_divides_by_the_ranks_it_is_given() {
         for dtype in [DType::I8, DType::U16, DType::I32, DType::U32, DType::I64, DType::U64] {
             let sources = vec![elements(dtype, 50, 11, 4), elements(dtype, 50, 12, 4)];
             let kernel = Kernel::select(dtype, ReduceOp::Mean).unwrap();
-            let found = run(kernel, dtype.size(), &sources, ranks, Place::Apart(1), 0).remove(0);
+            let found =
+                run(kernel, dtype.size(), &sources, ranks, Place::Apart(1), plainly(0)).remove(0);
             let expected = reference::reduce(dtype, ReduceOp::Mean, &sources, ranks);
             assert_eq!(found, expected, "mean of {dtype} over {ranks}");
         }
@@ -328,22 +355,23 @@ fn an_integer_mean_is_exact_over_more_ranks_than_f64_can_sum() {
     let mut found = 0_u32;
     let kernel = Kernel::select(DType::U32, ReduceOp::Mean).unwrap();
     // SAFETY: each source is one u32 on the stack, and so is the destination, which is none of them.
-    unsafe { kernel.reduce(&sources, &[(&raw mut found).cast()], 1, ranks) };
+    unsafe { kernel.reduce(&sources, &[(&raw mut found).cast()], 1, ranks, Stores::Ordinary) };
     assert_eq!(found, less);
 }
 
 #[test]
 fn no_sources_no_elements_and_no_destinations_touch_nothing() {
     let kernel = Kernel::select(DType::F32, ReduceOp::Sum).unwrap();
-    let mut kept = singles(&[7.0]);
+    // More than a tile and a block.
+    let mut kept = singles(&[7.0; 300]);
     let written = [kept.as_mut_ptr()];
     // SAFETY: there are no sources, so that nothing is written.
-    unsafe { kernel.reduce(&[], &written, 1, 1) };
+    unsafe { kernel.reduce(&[], &written, 300, 1, Stores::Streaming) };
     let dangling = std::ptr::dangling::<f32>().cast::<u8>();
     // SAFETY: of no elements none is accessed.
-    unsafe { kernel.reduce(&[dangling; 2], &[dangling.cast_mut()], 0, 2) };
+    unsafe { kernel.reduce(&[dangling; 2], &[dangling.cast_mut()], 0, 2, Stores::Streaming) };
     let source = kept.as_ptr();
     // SAFETY: the sources are one element each, and only read.
-    unsafe { kernel.reduce(&[source; 3], &[], 1, 3) };
-    assert_eq!(kept, singles(&[7.0]));
+    unsafe { kernel.reduce(&[source; 3], &[], 1, 3, Stores::Streaming) };
+    assert_eq!(kept, singles(&[7.0; 300]));
 }
