@@ -48,14 +48,16 @@ static void read_order(struct order *order, long most) {
         if (!strcmp(name, NAMES[op])) order->op = op;
 }
 
-/* All ranks get the order; those that wait for it look twice a millisecond. */
+/* All ranks get the order; those that wait for it look ever more rarely, at last every 5 ms. */
 static void share_order(struct order *order, int rank) {
     MPI_Request request;
     int done = 0;
+    long pause = 100000;
     MPI_Ibcast(order, 4, MPI_LONG, 0, MPI_COMM_WORLD, &request);
     while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done) {
-        struct timespec pause = {0, 500000};
-        if (rank) nanosleep(&pause, NULL);
+        struct timespec nap = {0, pause};
+        if (rank) nanosleep(&nap, NULL);
+        if (pause < 5000000) pause += pause / 2;
     }
 }
 

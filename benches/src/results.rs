@@ -4,7 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Cell;
+use crate::dtypes::Dtypes;
 use crate::limit::Stores;
+use crate::scaling::Scaling;
 use crate::setting::Setting;
 use crate::statistics::{median, median_ratio};
 
@@ -14,6 +16,20 @@ use crate::statistics::{median, median_ratio};
 pub struct Results {
     /// The collectives, by everybody.
     pub collectives: Option<Collectives>,
+    /// Other types than f32.
+    pub dtypes: Option<Dtypes>,
+    /// What it costs to grow.
+    pub scaling: Option<Scaling>,
+}
+
+impl Results {
+    /// Takes over every part that was measured anew.
+    pub fn replace(&mut self, newer: &Self) {
+        let Self { collectives, dtypes, scaling } = newer.clone();
+        self.collectives = collectives.or(self.collectives.take());
+        self.dtypes = dtypes.or(self.dtypes.take());
+        self.scaling = scaling.or(self.scaling.take());
+    }
 }
 
 /// The collectives.
@@ -92,5 +108,17 @@ mod tests {
         assert_eq!(row(&[3.0, 9.0, 7.0], &[5.0, 5.0, 5.0]).limit().unwrap().median(), 5.0);
         let none = Row { series: vec![series("aether", &[1.0])], ..row(&[], &[]) };
         assert!(none.limit().is_none());
+    }
+
+    #[test]
+    fn a_part_that_was_not_measured_stays_as_it_was() {
+        let collectives =
+            |skipped: &str| Collectives { skipped: vec![skipped.into()], ..Collectives::default() };
+        let mut results = Results { collectives: Some(collectives("old")), ..Results::default() };
+        results.replace(&Results { dtypes: Some(Dtypes::default()), ..Results::default() });
+        assert_eq!(results.collectives, Some(collectives("old")));
+        assert_eq!(results.dtypes, Some(Dtypes::default()));
+        results.replace(&Results { collectives: Some(collectives("new")), ..Results::default() });
+        assert_eq!(results.collectives, Some(collectives("new")));
     }
 }

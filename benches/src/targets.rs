@@ -107,11 +107,11 @@ impl Bound {
         (self.factor * other + self.plus).max(self.floor)
     }
 
-    /// In words, with the other's name.
+    /// The most in words, with the other's name.
     pub fn in_words(&self, other: &str) -> String {
         let mut words = match self.factor {
-            1.0 => format!("at most {other}'s time"),
-            factor => format!("at most {factor} of {other}"),
+            1.0 => format!("{other}'s time"),
+            factor => format!("{factor} of {other}"),
         };
         if self.plus > 0.0 {
             words += &format!(" plus {} µs", self.plus);
@@ -255,11 +255,8 @@ mod tests {
     #[test]
     fn a_bound_reads_as_it_counts() {
         let bound = Bound { plus: 0.5, ..Bound::times(1.4, Against::Limit) };
-        assert_eq!(bound.in_words("the limit"), "at most 1.4 of the limit plus 0.5 µs");
+        assert_eq!(bound.in_words("the limit"), "1.4 of the limit plus 0.5 µs");
         let bound = Bound { floor: 0.25, ..Bound::times(1.0, OPEN_MPI) };
-        assert_eq!(
-            bound.in_words("Open MPI"),
-            "at most Open MPI's time, or 0.25 µs where that is more"
-        );
+        assert_eq!(bound.in_words("Open MPI"), "Open MPI's time, or 0.25 µs where that is more");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use aether::{Device, GroupConfig, GroupSet, Host, ReduceOp};
+use aether::{Device, GroupSet, Host, ReduceOp};
 
 use crate::cell::{Cell, Op};
 use crate::contender::{Contender, Took};
@@ -24,8 +24,7 @@ impl<'a> Set<'a> {
     /// # Errors
     /// Those of joining.
     pub fn new(memory: &'a Memory, devices: &[Device]) -> Result<Self> {
-        let config = GroupConfig::default().named("bench, one caller");
-        Ok(Self { memory, members: GroupSet::join_with(devices, &config)? })
+        Ok(Self { memory, members: GroupSet::join_with(devices, &super::own_group())? })
     }
 }
 

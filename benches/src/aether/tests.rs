@@ -12,7 +12,7 @@ fn results(memory: &Memory, contender: &mut dyn Contender, cell: &Cell) -> Vec<V
         buffers.destination.slice_mut::<f32>().unwrap().fill(-1.0);
     }
     assert!(contender.takes(cell));
-    assert!(contender.sample(cell, 1, 2).unwrap().as_micros() > 0.0);
+    assert!(contender.sample(cell, 1, 2).unwrap().rounded() > 0.0);
     let results = memory.all();
     results.iter().map(|it| it.destination.to_vec::<f32>().unwrap()).collect()
 }

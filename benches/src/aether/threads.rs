@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Scope;
 use std::time::Instant;
 
-use aether::{Device, ErrorKind, Group, GroupConfig, Host, ReduceOp};
+use aether::{DType, Device, Element, Error, ErrorKind, Group, GroupConfig, Host, ReduceOp};
 
 use crate::cell::{Cell, Op};
 use crate::contender::{Contender, Took};
@@ -20,10 +20,19 @@ pub struct Threads {
     answers: Receiver<Answer>,
 }
 
+/// What the ranks are asked to do.
+#[derive(Clone, Copy, Debug)]
+pub enum Work {
+    /// A cell of the table.
+    Cell(Cell),
+    /// An all_reduce of so many bytes of another type, or by another reduction.
+    Reduce(DType, ReduceOp, usize),
+}
+
 /// One turn.
 #[derive(Clone, Copy)]
 struct Order {
-    cell: Cell,
+    work: Work,
     warmup: u32,
     iterations: u32,
 }
@@ -42,12 +51,15 @@ impl Threads {
         devices: &'env [Device],
     ) -> Result<Self> {
         let (answer, answers) = channel();
+        let config = super::own_group();
         let mut ranks = Vec::with_capacity(devices.len());
         for rank in 0..devices.len() {
             let (order, orders) = channel();
-            let answer = answer.clone();
+            let (answer, config) = (answer.clone(), config.clone());
             std::thread::Builder::new()
-                .spawn_scoped(scope, move || serve(rank, memory, devices, &orders, &answer))
+                .spawn_scoped(scope, move || {
+                    serve(rank, memory, devices, &config, &orders, &answer)
+                })
                 .map_err(|error| {
                     Failure::new(format!("start {} threads: {error}", devices.len()))
                 })?;
@@ -55,20 +67,14 @@ impl Threads {
         }
         Ok(Self { ranks, answers })
     }
-}
 
-impl Contender for Threads {
-    fn name(&self) -> &str {
-        Self::NAME
-    }
-
-    fn takes(&self, cell: &Cell) -> bool {
-        cell.ranks == self.ranks.len()
-    }
-
-    fn sample(&mut self, cell: &Cell, warmup: u32, iterations: u32) -> Result<Took> {
-        let order = Order { cell: *cell, warmup, iterations };
-        let gone = || Failure::new(format!("{cell}: a rank's thread has ended"));
+    /// Carries the work out on all ranks: untimed first, then timed.
+    ///
+    /// # Errors
+    /// The one that a rank met.
+    pub fn turn(&mut self, work: Work, warmup: u32, iterations: u32) -> Result<Took> {
+        let order = Order { work, warmup, iterations };
+        let gone = || Failure::new("a rank's thread has ended");
         for rank in &self.ranks {
             rank.send(order).map_err(|_| gone())?;
         }
@@ -89,16 +95,30 @@ impl Contender for Threads {
     }
 }
 
+impl Contender for Threads {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+
+    fn takes(&self, cell: &Cell) -> bool {
+        cell.ranks == self.ranks.len()
+    }
+
+    fn sample(&mut self, cell: &Cell, warmup: u32, iterations: u32) -> Result<Took> {
+        self.turn(Work::Cell(*cell), warmup, iterations)
+    }
+}
+
 /// One rank: joins, then carries out orders until there are no more. Every order is answered.
 fn serve(
     rank: usize,
     memory: &Memory,
     devices: &[Device],
+    config: &GroupConfig,
     orders: &Receiver<Order>,
     answer: &Sender<Answer>,
 ) {
-    let config = GroupConfig::default().named("bench, threads");
-    let mut group = Group::<Host>::join_with(devices, &devices[rank], &config);
+    let mut group = Group::<Host>::join_with(devices, &devices[rank], config);
     for order in orders {
         let done = match &mut group {
             Ok(group) => {
@@ -118,16 +138,23 @@ fn serve(
 }
 
 fn turn(group: &mut Group<Host>, buffers: &mut Buffers, order: Order) -> Answer {
-    let Order { cell, warmup, iterations } = order;
+    let Order { work, warmup, iterations } = order;
     for _ in 0..warmup {
-        call(group, buffers, &cell)?;
+        carry_out(group, buffers, work)?;
     }
     group.barrier()?;
     let begun = Instant::now();
     for _ in 0..iterations {
-        call(group, buffers, &cell)?;
+        carry_out(group, buffers, work)?;
     }
     Ok((begun, Instant::now()))
+}
+
+fn carry_out(group: &mut Group<Host>, buffers: &mut Buffers, work: Work) -> aether::Result<()> {
+    match work {
+        Work::Cell(cell) => call(group, buffers, &cell),
+        Work::Reduce(dtype, op, bytes) => reduce(group, buffers, dtype, op, bytes),
+    }
 }
 
 /// One call as anybody would write it, from chunks to the end of the operation.
@@ -145,4 +172,41 @@ fn call(group: &mut Group<Host>, buffers: &mut Buffers, cell: &Cell) -> aether::
         Op::Broadcast => group.broadcast_in_place(&mut destination, 0),
         Op::AllToAll => group.all_to_all(&source, &mut destination),
     }
+}
+
+/// An all_reduce by the type that is known only at run time.
+fn reduce(
+    group: &mut Group<Host>,
+    buffers: &mut Buffers,
+    dtype: DType,
+    op: ReduceOp,
+    bytes: usize,
+) -> aether::Result<()> {
+    macro_rules! typed {
+        ($($dtype:ident => $element:ty),*) => {
+            match dtype {
+                $(DType::$dtype => reduce_typed::<$element>(group, buffers, op, bytes),)*
+                other => {
+                    let reason = format!("{other} is not reduced");
+                    Err(Error::new(ErrorKind::Unsupported, "bench", reason))
+                }
+            }
+        };
+    }
+    typed!(
+        BF16 => half::bf16, F16 => half::f16, F32 => f32, F64 => f64, F8E4M3 => float8::F8E4M3,
+        F8E5M2 => float8::F8E5M2, I16 => i16, I32 => i32, I64 => i64, I8 => i8, U16 => u16, U32 => u32,
+        U64 => u64, U8 => u8
+    )
+}
+
+fn reduce_typed<T: Element>(
+    group: &mut Group<Host>,
+    buffers: &mut Buffers,
+    op: ReduceOp,
+    bytes: usize,
+) -> aether::Result<()> {
+    let elements = [bytes / size_of::<T>()];
+    let mut destination = buffers.destination.view_mut::<T, 1>(elements)?;
+    group.all_reduce(&buffers.source.view::<T, 1>(elements)?, &mut destination, op)
 }

@@ -10,6 +10,7 @@ use crate::results::Results;
 
 const JSON: &str = "results.json";
 const CSV: &str = "results.csv";
+const PUBLISHED: &str = "performance";
 
 /// What an earlier run kept in `directory`; nothing if there was none.
 ///
@@ -37,22 +38,30 @@ pub fn save(results: &Results, directory: &Path) -> Result<()> {
     write(directory, CSV, &csv(results)?)
 }
 
-/// Writes the pages and plots to `directory`, with the results that they are made of.
+/// Writes the pages and plots below `docs`, with the results that they are made of.
 ///
 /// # Errors
 /// A file that can't be written, or a plot that can't be drawn.
-pub fn publish(results: &Results, directory: &Path) -> Result<()> {
+pub fn publish(results: &Results, docs: &Path) -> Result<()> {
     for (name, text) in pages::all(results)? {
-        write(directory, &name, &text)?;
+        write(docs, &name, &text)?;
     }
     let json = serde_json::to_string(results)
         .map_err(|error| Failure::new(format!("write results as JSON: {error}")))?;
-    write(directory, JSON, &json)
+    write(&docs.join(PUBLISHED), JSON, &json)
+}
+
+/// What was published below `docs`.
+///
+/// # Errors
+/// Those of [`load`].
+pub fn published(docs: &Path) -> Result<Results> {
+    load(&docs.join(PUBLISHED))
 }
 
 fn write(directory: &Path, name: &str, text: &str) -> Result<()> {
     let path = directory.join(name);
-    fs::create_dir_all(directory)
+    fs::create_dir_all(path.parent().unwrap_or(directory))
         .and_then(|()| fs::write(&path, text))
         .map_err(|error| Failure::new(format!("write {}: {error}", path.display())))
 }
@@ -90,7 +99,10 @@ mod tests {
         let series = Series { name: Stores::Ordinary.name().into(), micros: vec![0.25, 1.5] };
         let cell = Cell { op: Op::AllGather, ranks: 2, bytes: 16 };
         let rows = vec![Row { cell, series: vec![series] }];
-        Results { collectives: Some(Collectives { rows, ..Collectives::default() }) }
+        Results {
+            collectives: Some(Collectives { rows, ..Collectives::default() }),
+            ..Results::default()
+        }
     }
 
     #[test]
@@ -100,8 +112,9 @@ mod tests {
         assert_eq!(load(directory.path()).unwrap(), results());
         let docs = directory.path().join("docs");
         publish(&load(directory.path()).unwrap(), &docs).unwrap();
-        assert_eq!(load(&docs).unwrap(), results());
-        assert!(docs.join("README.md").exists() && docs.join("all_gather-2.svg").exists());
+        assert_eq!(published(&docs).unwrap(), results());
+        let pages = ["README.md", "2-ranks.md", "all_gather-2.svg"];
+        assert!(pages.iter().all(|it| docs.join(PUBLISHED).join(it).exists()));
     }
 
     #[test]

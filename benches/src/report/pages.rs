@@ -1,7 +1,7 @@
-//! The pages of docs/performance/.
+//! Every page, and what stands on those of the collectives.
 
 use super::plot::{Curve, curves};
-use super::table;
+use super::{dtypes, scaling, table};
 use crate::aether::{Set, Threads};
 use crate::cell::Op;
 use crate::failure::Result;
@@ -9,11 +9,11 @@ use crate::peers::Library;
 use crate::results::{Collectives, Results, Row, Series};
 use crate::setting::Setting;
 
-/// One file: its name and its text.
+/// One file: its path below docs/ and its text.
 pub(super) type Page = (String, String);
 
 /// How to make them again, which each says first.
-const MADE: &str = "<!-- Made by `cargo xtask bench` from results.json; `cargo xtask bench --render` makes it again. -->\n";
+pub(super) const MADE: &str = "<!-- Made by `cargo xtask bench` from results.json; `cargo xtask bench --render` makes it again. -->\n";
 
 /// Every page and plot that the results have something for.
 pub(super) fn all(results: &Results) -> Result<Vec<Page>> {
@@ -24,15 +24,29 @@ pub(super) fn all(results: &Results) -> Result<Vec<Page>> {
         for ranks in ranks(collectives) {
             let file = format!("{ranks}-ranks.md");
             front += &format!("- [{ranks} ranks]({file})\n");
-            pages.push((file, of_ranks(collectives, ranks)));
+            pages.push((below(&file), of_ranks(collectives, ranks)));
             for op in ops(collectives, ranks) {
-                pages.push((plot_name(op, ranks), plot(collectives, op, ranks)?));
+                pages.push((below(&plot_name(op, ranks)), plot(collectives, op, ranks)?));
             }
         }
+    }
+    if let Some(dtypes) = &results.dtypes {
+        front += "- [Types](types.md)\n";
+        pages.push((below("types.md"), dtypes::page(dtypes)));
+    }
+    if let Some(scaling) = &results.scaling {
+        front += "- [What it costs to grow](../scaling.md)\n";
+        pages.extend(scaling::all(scaling)?);
+    }
+    if let Some(collectives) = &results.collectives {
         front += &format!("\n## Targets\n\n{}", table::of_targets(collectives));
     }
-    pages.push(("README.md".to_owned(), front));
+    pages.push((below("README.md"), front));
     Ok(pages)
+}
+
+fn below(name: &str) -> String {
+    format!("performance/{name}")
 }
 
 /// Where and when, one fact a line.
@@ -89,6 +103,7 @@ fn plot(results: &Collectives, op: Op, ranks: usize) -> Result<String> {
     let curve = |name: &str, of: &dyn Fn(&Row) -> Option<Series>| Curve {
         name: name.to_owned(),
         points: rows().filter_map(|row| Some((row.cell.bytes as f64, of(row)?.median()))).collect(),
+        fit: Vec::new(),
     };
     let named = |name: &str| curve(name, &|row| row.of(name).cloned());
     let mut all = vec![curve("limit", &|row| row.limit().cloned())];
@@ -124,17 +139,16 @@ mod tests {
         let skipped = vec!["MPICH: there is no mpicc.mpich".into()];
         let rows =
             vec![row(Op::Broadcast, 2, 16), row(Op::Broadcast, 2, 128), row(Op::AllReduce, 4, 32)];
-        Results { collectives: Some(Collectives { setting, skipped, rows }) }
+        Results { collectives: Some(Collectives { setting, skipped, rows }), ..Results::default() }
     }
 
     #[test]
     fn there_is_a_page_for_each_number_of_ranks_and_a_plot_for_each_operation() {
         let pages = all(&results()).unwrap();
         let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(
-            names,
-            ["2-ranks.md", "broadcast-2.svg", "4-ranks.md", "all_reduce-4.svg", "README.md"]
-        );
+        let expected =
+            ["2-ranks.md", "broadcast-2.svg", "4-ranks.md", "all_reduce-4.svg", "README.md"];
+        assert_eq!(names, expected.map(below));
         let front = &pages[4].1;
         for text in
             ["A processor, 2 cores", "- MPICH: there is no mpicc.mpich", "[4 ranks](4-ranks.md)"]

@@ -9,8 +9,10 @@ use crate::failure::{Failure, Result};
 /// One curve.
 pub(super) struct Curve {
     pub(super) name: String,
-    /// Bytes and microseconds.
+    /// Bytes and microseconds, as they were measured.
     pub(super) points: Vec<(f64, f64)>,
+    /// What goes through them, if it isn't a line from one to the next.
+    pub(super) fit: Vec<(f64, f64)>,
 }
 
 const WIDTH: u32 = 760;
@@ -38,7 +40,7 @@ pub(super) fn curves(title: &str, curves: &[Curve]) -> Result<String> {
 }
 
 fn draw(title: &str, curves: &[Curve], svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
-    let points = || curves.iter().flat_map(|it| &it.points);
+    let points = || curves.iter().flat_map(|it| it.points.iter().chain(&it.fit));
     let bounds = |values: &mut dyn Iterator<Item = f64>| {
         values.fold((f64::INFINITY, 0.0_f64), |(least, most), it| (least.min(it), most.max(it)))
     };
@@ -76,8 +78,9 @@ fn draw(title: &str, curves: &[Curve], svg: &mut String) -> Result<(), Box<dyn s
             continue;
         }
         let style = colour.stroke_width(2);
+        let line = if curve.fit.is_empty() { &curve.points } else { &curve.fit };
         chart
-            .draw_series(LineSeries::new(curve.points.iter().copied(), style))?
+            .draw_series(LineSeries::new(line.iter().copied(), style))?
             .label(&curve.name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
         let dots = curve.points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
@@ -108,8 +111,11 @@ mod tests {
 
     #[test]
     fn a_plot_names_its_curves_and_axes_and_is_one_svg() {
-        let curve =
-            |name: &str, points: &[(f64, f64)]| Curve { name: name.into(), points: points.into() };
+        let curve = |name: &str, points: &[(f64, f64)]| Curve {
+            name: name.into(),
+            points: points.into(),
+            fit: Vec::new(),
+        };
         let all = [
             curve("the limit", &[(8192.0, 0.3), (65536.0, 3.0), (524288.0, 27.0)]),
             curve("aether", &[(16.0, 0.25), (8192.0, 0.6), (524288.0, 30.0)]),

@@ -63,7 +63,7 @@ pub(super) fn of_targets(results: &Collectives) -> String {
             list(target.ranks),
             target.op.map_or_else(|| "any".to_owned(), |op| op.to_string()),
             range(target),
-            target.bound.in_words(target.bound.against.in_words()),
+            format!("at most {}", target.bound.in_words(target.bound.against.in_words())),
             format!("{held} of {}", judged.len()),
             worst,
         ]);
@@ -72,7 +72,7 @@ pub(super) fn of_targets(results: &Collectives) -> String {
 }
 
 /// One row as a line of the terminal.
-pub fn row_in_words(row: &Row) -> String {
+pub(super) fn row_in_words(row: &Row) -> String {
     let aether = row.of(Threads::NAME);
     let mut text = format!(
         "{:<15}{:>2} ranks {:>8}: limit {:>9}, aether {:>9} = {} of it",
@@ -106,17 +106,16 @@ fn judged(row: &Row) -> String {
 
 fn missed(verdict: &Verdict) -> String {
     let who = if verdict.target.who == Threads::NAME { "" } else { "GroupSet " };
-    let allowed = verdict.target.bound.in_words(verdict.against);
-    format!("{who}{} (aim: {allowed})", share(verdict))
+    format!("{who}{}", share(verdict))
 }
 
-/// How much of what is allowed was used, and the plain ratio where that says another thing.
+/// How far the row is from the target, and what that is.
 fn share(verdict: &Verdict) -> String {
-    let (ratio, used) = (verdict.ratio, verdict.used);
-    let plain = verdict.target.bound.plus == 0.0 && verdict.target.bound.floor == 0.0;
-    match plain {
-        true => format!("{ratio:.2} of {}", verdict.against),
-        false => format!("{used:.2} times what is allowed ({ratio:.2} of {})", verdict.against),
+    let Verdict { target: Target { bound, .. }, against, used, ratio } = verdict;
+    if bound.plus == 0.0 && bound.floor == 0.0 {
+        format!("{ratio:.2} of {against}, aim {}", bound.factor)
+    } else {
+        format!("{used:.2} of the aim, {}", bound.in_words(against))
     }
 }
 
@@ -197,7 +196,7 @@ mod tests {
 | bytes | limit | aether | of the limit | of Open MPI | GroupSet, of threads | targets |
 | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 | 16 B | - | 0.20 | - | 0.50 | 0.50 | held |
-| 32 MiB | 1000 | 1500 | 1.50 | 0.50 | - | **missed**: 1.50 of the limit (aim: at most 1.15 of the limit) |
+| 32 MiB | 1000 | 1500 | 1.50 | 0.50 | - | **missed**: 1.50 of the limit, aim 1.15 |
 ";
         assert_eq!(of_op(&results(), Op::AllReduce, 2), expected);
         assert_eq!(of_op(&results(), Op::AllReduce, 4), "");
@@ -212,7 +211,7 @@ mod tests {
         assert_eq!(
             lines[0],
             "| aether | 2 | any | 16 MiB and more | at most 1.15 of the limit | 0 of 1 | \
-             all_reduce of 32 MiB: 1.50 of the limit |"
+             all_reduce of 32 MiB: 1.50 of the limit, aim 1.15 |"
         );
         assert!(text.contains("| any | up to 1 KiB | at most Open MPI's time, or 0.25 µs where that is more | 1 of 1 |"));
         assert!(text.contains("| over 1 KiB, under 512 KiB |"), "{text}");
