@@ -34,8 +34,17 @@ impl Directory {
                 .on(path.display())
                 .about_ranks([rank]));
         }
-        fs::create_dir_all(&path).map_err(|error| failed("open a rendezvous", &path, error))?;
-        Ok(Self { path, rank, ranks })
+        let opened = Self { path, rank, ranks };
+        match fs::create_dir_all(&opened.path) {
+            Ok(()) => Ok(opened),
+            Err(error) => Err(opened.failed("open a rendezvous", &opened.path, error)),
+        }
+    }
+
+    fn failed(&self, attempted: &'static str, path: &Path, error: io::Error) -> Error {
+        let reason = format!("rank {}: {error}", self.rank);
+        let failure = Error::new(ErrorKind::Io, attempted, reason).on(path.display());
+        failure.about_ranks([self.rank]).caused_by(error)
     }
 }
 
@@ -58,13 +67,17 @@ impl Rendezvous for Directory {
         // the key is there.
         let (process, serial) = (std::process::id(), DRAFTS.fetch_add(1, Ordering::Relaxed));
         let draft = self.path.join(format!(".{key}.{}.{process}.{serial}", self.rank));
-        fs::write(&draft, value).map_err(|error| failed(attempted, &draft, error))?;
+        if let Err(error) = fs::write(&draft, value) {
+            // On a full disk, what was written of it would only make it fuller.
+            let _ = fs::remove_file(&draft);
+            return Err(self.failed(attempted, &draft, error));
+        }
         let target = self.path.join(key);
         let linked = fs::hard_link(&draft, &target);
         // The draft has served either way; what is left of it harms nobody.
         let removed = fs::remove_file(&draft);
         match linked {
-            Ok(()) => removed.map_err(|error| failed(attempted, &draft, error)),
+            Ok(()) => removed.map_err(|error| self.failed(attempted, &draft, error)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let reason = format!(
                     "`{key}` is there already: another rank {} joined, or the directory was used \
@@ -75,7 +88,7 @@ impl Rendezvous for Directory {
                     .on(target.display())
                     .about_ranks([self.rank]))
             }
-            Err(error) => Err(failed(attempted, &target, error)),
+            Err(error) => Err(self.failed(attempted, &target, error)),
         }
     }
 
@@ -84,11 +97,7 @@ impl Rendezvous for Directory {
         match fs::read(&path) {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed("read from a rendezvous", &path, error)),
+            Err(error) => Err(self.failed("read from a rendezvous", &path, error)),
         }
     }
-}
-
-fn failed(attempted: &'static str, path: &Path, error: io::Error) -> Error {
-    Error::new(ErrorKind::Io, attempted, error.to_string()).on(path.display()).caused_by(error)
 }
