@@ -212,9 +212,16 @@ pub(crate) struct BenchArgs {
     /// Let source and destination be the same memory, where the operation allows it.
     #[arg(long)]
     pub(crate) in_place: bool,
+    /// What the buffers are: chunks of the rank's device, or ordinary vectors of its process. Chunks of
+    /// processes lie in memory that all of them share; vectors don't.
+    #[arg(long, value_enum, default_value_t = MemoryName::Chunks)]
+    pub(crate) memory: MemoryName,
     /// How the rows are printed.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
+    /// Be one of the processes of --mode processes, which takes orders from its standard input.
+    #[arg(long, hide = true)]
+    pub(crate) worker: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -231,10 +238,36 @@ pub(crate) enum Mode {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MemoryName {
+    Chunks,
+    Ordinary,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     Csv,
     Json,
     Table,
+}
+
+impl Mode {
+    /// The word for it, on the command line and in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Processes => "processes",
+            Self::Threads => "threads",
+        }
+    }
+}
+
+impl MemoryName {
+    /// The word for it, on the command line and in results.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Chunks => "chunks",
+            Self::Ordinary => "ordinary",
+        }
+    }
 }
 
 impl Default for Command {

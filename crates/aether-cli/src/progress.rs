@@ -12,7 +12,14 @@ const LINES: u64 = 10;
 /// Progress on standard error, so that standard output holds results only.
 pub(crate) enum Progress {
     Bar(ProgressBar),
-    Lines { label: &'static str, unit: &'static str, done: u64, total: u64 },
+    Lines {
+        label: &'static str,
+        unit: &'static str,
+        done: u64,
+        total: u64,
+    },
+    /// Somebody else tells.
+    Nothing,
 }
 
 impl Progress {
@@ -37,6 +44,7 @@ impl Progress {
                 bar.set_message(message.to_owned());
                 bar.inc(1);
             }
+            Self::Nothing => {}
             Self::Lines { label, unit, done, total } => {
                 *done += 1;
                 if prints(*done, *total) {
@@ -50,7 +58,7 @@ impl Progress {
     pub(crate) fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
         match self {
             Self::Bar(bar) => bar.suspend(print),
-            Self::Lines { .. } => print(),
+            Self::Lines { .. } | Self::Nothing => print(),
         }
     }
 }

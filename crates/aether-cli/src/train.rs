@@ -2,6 +2,7 @@
 
 mod batch;
 mod choice;
+mod member;
 mod replicas;
 #[cfg(test)]
 mod slices;
@@ -9,14 +10,16 @@ mod slices;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use aether::World;
 use fastrand::Rng;
 
-use crate::cli::TrainArgs;
+use crate::cli::{DeviceChoice, TrainArgs};
 use crate::failure::{Failure, Result};
 use crate::model::{Perceptron, Samples, Schedule, Scratch};
 use crate::progress::Progress;
 use crate::table::{Dataset, Prepared, Table};
 use batch::{Batch, features};
+use member::Member;
 use replicas::{OnDevices, Replicas};
 
 /// The data set in data/, so that the program works wherever it is run.
@@ -34,7 +37,21 @@ pub(crate) fn run(args: &TrainArgs, out: &mut dyn Write) -> Result<()> {
     let model = Perceptron { features: table.features, classes: table.classes.len() };
     let mut rng = Rng::with_seed(args.seed);
     let initial = model.initial(&mut rng);
-    let mut replicas = OnDevices::start(&choice::devices(&args.devices)?, model, &initial)?;
+    let mut replicas: Box<dyn Replicas> = match World::find()? {
+        None => Box::new(OnDevices::start(&choice::devices(&args.devices)?, model, &initial)?),
+        Some(world) => {
+            if args.devices != DeviceChoice::default() {
+                return Err(Failure::new(format!(
+                    "train on {}: {} started this process as one rank, which has one device",
+                    args.devices,
+                    world.launcher()
+                )));
+            }
+            Box::new(Member::join(&*world.rendezvous("train")?, model, &initial)?)
+        }
+    };
+    let mut nobody = std::io::sink();
+    let out = if replicas.tells() { out } else { &mut nobody };
 
     writeln!(
         out,
@@ -46,10 +63,10 @@ pub(crate) fn run(args: &TrainArgs, out: &mut dyn Write) -> Result<()> {
     )?;
     writeln!(out, "devices: {}", replicas.devices().join(" "))?;
     let plan = Plan { epochs: args.epochs, batch: args.batch.get().min(data.training.len()) };
-    let trained = fit(&mut replicas, &data.training, plan, &mut rng)?;
+    let trained = fit(&mut *replicas, &data.training, plan, &mut rng)?;
     let right = correct(&model, &replicas.weights()?, &data.held_out)?;
     report(out, &trained, right, data.held_out.len())?;
-    verdict(out, &replicas)
+    verdict(out, &mut *replicas)
 }
 
 /// How long to train, and in what portions.
@@ -76,7 +93,10 @@ fn fit(replicas: &mut dyn Replicas, data: &Dataset, plan: Plan, rng: &mut Rng) -
     let schedule = Schedule::new(steps);
     let mut order: Vec<usize> = (0..data.len()).collect();
     let mut batch = Batch::new(data.features, plan.batch);
-    let mut progress = Progress::start("train", "epoch", plan.epochs.into());
+    let mut progress = match replicas.tells() {
+        true => Progress::start("train", "epoch", plan.epochs.into()),
+        false => Progress::Nothing,
+    };
     let mut trained = Trained { loss: 0.0, samples: 0, took: Duration::ZERO };
     let mut step = 0;
     let start = Instant::now();
@@ -119,7 +139,7 @@ fn report(out: &mut dyn Write, trained: &Trained, right: usize, of: usize) -> Re
     Ok(())
 }
 
-fn verdict(out: &mut dyn Write, replicas: &dyn Replicas) -> Result<()> {
+fn verdict(out: &mut dyn Write, replicas: &mut dyn Replicas) -> Result<()> {
     let differing = replicas.differing()?;
     if differing.is_empty() {
         writeln!(out, "replicas identical")?;

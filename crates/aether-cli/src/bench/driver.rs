@@ -5,9 +5,13 @@ use std::time::Duration;
 use aether::Device;
 
 use super::case::Case;
+use super::processes::Processes;
 use super::threads::Threads;
 use crate::cli::{BenchArgs, DriverName, Mode};
 use crate::failure::{Failure, Result};
+
+/// How often the timed operations are repeated; the best round counts.
+const ROUNDS: usize = 5;
 
 /// The ranks of one benchmark.
 pub(super) trait Driver {
@@ -23,6 +27,14 @@ pub(super) struct Plan {
     pub(super) iterations: u32,
     pub(super) warmup: u32,
     pub(super) checks: u32,
+}
+
+impl Plan {
+    /// What the arguments ask for.
+    pub(super) fn of(args: &BenchArgs) -> Self {
+        let BenchArgs { iterations, warmup, checks, .. } = *args;
+        Self { rounds: ROUNDS, iterations, warmup, checks }
+    }
 }
 
 /// What was measured.
@@ -60,11 +72,9 @@ pub(super) fn open(args: &BenchArgs) -> Result<Box<dyn Driver>> {
         (DriverName::Host, Mode::Threads) => {
             let ranks = u32::try_from(args.ranks)
                 .map_err(|_| Failure::new(format!("bench: {} ranks are too many", args.ranks)))?;
-            Ok(Box::new(Threads::new(Device::cpus(ranks))))
+            Ok(Box::new(Threads::new(Device::cpus(ranks), args.memory)))
         }
-        (DriverName::Host, Mode::Processes) => {
-            Err(Failure::new("bench: this build has no ranks in processes of their own"))
-        }
+        (DriverName::Host, Mode::Processes) => Ok(Box::new(Processes::start(args)?)),
         (DriverName::Mpi, _) => Err(Failure::new("bench: this build has no MPI backend")),
         (DriverName::Nccl, _) => Err(Failure::new("bench: this build has no NCCL backend")),
     }

@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use aether::Result;
+use serde::{Deserialize, Serialize};
 
 use super::driver::{Outcome, Plan};
 
 /// What one rank measured.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(super) struct Times {
     /// For every round, what all its iterations took together.
     rounds: Vec<Duration>,
@@ -15,31 +16,33 @@ pub(super) struct Times {
     each: Vec<Duration>,
 }
 
-/// Times `operation`: untimed first, then the rounds, each of which begins when `meet` returns.
+/// Times `operation` on `state`: untimed first, then the rounds, each of which begins when `meet`
+/// returns.
 ///
 /// As in nccl-tests, the clock is read before and after a whole round, so that operations shorter than
 /// a look at the clock are timed right. Single operations are timed in a round of their own.
-pub(super) fn measure(
+pub(super) fn measure<S>(
     plan: Plan,
-    mut meet: impl FnMut() -> Result<()>,
-    mut operation: impl FnMut() -> Result<()>,
+    state: &mut S,
+    mut meet: impl FnMut(&mut S) -> Result<()>,
+    mut operation: impl FnMut(&mut S) -> Result<()>,
 ) -> Result<Times> {
     for _ in 0..plan.warmup {
-        operation()?;
+        operation(state)?;
     }
     let mut times = Times::default();
     for _ in 0..plan.rounds {
-        meet()?;
+        meet(state)?;
         let start = Instant::now();
         for _ in 0..plan.iterations {
-            operation()?;
+            operation(state)?;
         }
         times.rounds.push(start.elapsed());
     }
-    meet()?;
+    meet(state)?;
     for _ in 0..plan.iterations {
         let start = Instant::now();
-        operation()?;
+        operation(state)?;
         times.each.push(start.elapsed());
     }
     Ok(times)
@@ -60,8 +63,6 @@ pub(super) fn outcome(plan: Plan, ranks: &[Times], wrong: Option<u64>) -> Outcom
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 mod tests {
-    use std::cell::RefCell;
-
     use aether::{Error, ErrorKind};
 
     use super::*;
@@ -70,24 +71,25 @@ mod tests {
 
     #[test]
     fn ranks_meet_before_every_round_and_never_within_one() {
-        let log = RefCell::new(String::new());
-        let note = |it| {
-            log.borrow_mut().push(it);
+        let mut log = String::new();
+        let note = |log: &mut String, it| {
+            log.push(it);
             Ok(())
         };
-        let times = measure(PLAN, || note('|'), || note('.')).unwrap();
-        assert_eq!(log.into_inner(), ".|...|...|...");
+        let times = measure(PLAN, &mut log, |log| note(log, '|'), |log| note(log, '.')).unwrap();
+        assert_eq!(log, ".|...|...|...");
         assert_eq!((times.rounds.len(), times.each.len()), (2, 3));
     }
 
     #[test]
     fn a_failure_ends_the_measurement() {
         let mut left = 5;
-        let failing = || {
-            left -= 1;
-            if left > 0 { Ok(()) } else { Err(Error::new(ErrorKind::Backend, "copy", "no")) }
+        let failing = |left: &mut i32| {
+            *left -= 1;
+            if *left > 0 { Ok(()) } else { Err(Error::new(ErrorKind::Backend, "copy", "no")) }
         };
-        assert_eq!(measure(PLAN, || Ok(()), failing).unwrap_err().kind(), ErrorKind::Backend);
+        let failed = measure(PLAN, &mut left, |_| Ok(()), failing).unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::Backend);
         assert_eq!(left, 0);
     }
 

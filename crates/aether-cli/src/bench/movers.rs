@@ -31,7 +31,7 @@ trait Mover {
 
 fn case_of(mut mover: impl Mover, devices: &[Device], case: &Case, plan: Plan) -> Result<Outcome> {
     mover.fill(|out| case.fill_source(0, case.root, out))?;
-    let times = measure(plan, || Ok(()), || mover.carry_out())?;
+    let times = measure(plan, &mut mover, |_| Ok(()), |it| it.carry_out())?;
     let mut found = None;
     let mut expected = vec![0; case.layout.destination];
     for run in 1..=u64::from(plan.checks) {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::bandwidth;
 use super::case::Case;
 use super::driver::Outcome;
-use crate::cli::Format;
+use crate::cli::{BenchArgs, Format};
 use crate::failure::{Failure, Result};
 
 /// What is printed of one size. The names are those of the columns, which scripts rely on.
@@ -28,13 +28,17 @@ pub(super) struct Row {
     /// Absent where nothing is reduced.
     redop: Option<&'static str>,
     in_place: bool,
-    /// Microseconds.
-    p50: f64,
-    p99: f64,
+    mode: &'static str,
+    memory: &'static str,
+    /// Of the operations of one more round, timed one by one: half of them took no longer than this, on
+    /// the rank where each took longest.
+    p50_usec: f64,
+    /// And 99 of 100 no longer than this.
+    p99_usec: f64,
 }
 
 impl Row {
-    pub(super) fn new(case: &Case, outcome: &Outcome) -> Self {
+    pub(super) fn new(case: &Case, args: &BenchArgs, outcome: &Outcome) -> Self {
         let time = outcome.time();
         let algbw = bandwidth::algorithm(case.layout.bytes as u64, time);
         Self {
@@ -48,8 +52,10 @@ impl Row {
             dtype: case.dtype.name(),
             redop: case.op.reduces().then(|| case.reduction.name()),
             in_place: case.in_place,
-            p50: usec(outcome.percentile(50)),
-            p99: usec(outcome.percentile(99)),
+            mode: args.mode.name(),
+            memory: args.memory.name(),
+            p50_usec: usec(outcome.percentile(50)),
+            p99_usec: usec(outcome.percentile(99)),
         }
     }
 
@@ -78,17 +84,18 @@ impl Writer {
                 if first {
                     writeln!(
                         out,
-                        "op,ranks,bytes,usec,algbw,busbw,wrong,dtype,redop,in_place,p50,p99"
+                        "op,ranks,bytes,usec,algbw,busbw,wrong,dtype,redop,in_place,p50_usec,p99_usec,mode,\
+                         memory"
                     )?;
                 }
-                let Row { op, ranks, bytes, usec, algbw, busbw, dtype, in_place, p50, p99, .. } =
-                    row;
+                let Row { op, ranks, bytes, usec, algbw, busbw, dtype, in_place, .. } = row;
+                let Row { mode, memory, p50_usec, p99_usec, .. } = row;
                 let wrong = row.wrong_text();
                 let redop = row.redop.unwrap_or("none");
                 writeln!(
                     out,
                     "{op},{ranks},{bytes},{usec:.3},{algbw:.4},{busbw:.4},{wrong},{dtype},{redop},\
-                     {in_place},{p50:.3},{p99:.3}"
+                     {in_place},{p50_usec:.3},{p99_usec:.3},{mode},{memory}"
                 )?;
             }
             Format::Json => self.kept.push(row),

@@ -14,8 +14,10 @@ fn row(wrong: Option<u64>) -> Row {
         dtype: "f32",
         redop: Some("sum"),
         in_place: false,
-        p50: 2.5,
-        p99: 9.0,
+        mode: "threads",
+        memory: "chunks",
+        p50_usec: 2.5,
+        p99_usec: 9.0,
     }
 }
 
@@ -32,9 +34,9 @@ fn csv_has_one_header_and_starts_with_the_columns_that_scripts_rely_on() {
     let other = Row { op: "memcpy", redop: None, in_place: true, ..row(None) };
     assert_eq!(
         printed(Format::Csv, &[row(Some(0)), other]),
-        "op,ranks,bytes,usec,algbw,busbw,wrong,dtype,redop,in_place,p50,p99\n\
-         all_reduce,4,4096,2.000,2.0480,3.0720,0,f32,sum,false,2.500,9.000\n\
-         memcpy,4,4096,2.000,2.0480,3.0720,N/A,f32,none,true,2.500,9.000\n"
+        "op,ranks,bytes,usec,algbw,busbw,wrong,dtype,redop,in_place,p50_usec,p99_usec,mode,memory\n\
+         all_reduce,4,4096,2.000,2.0480,3.0720,0,f32,sum,false,2.500,9.000,threads,chunks\n\
+         memcpy,4,4096,2.000,2.0480,3.0720,N/A,f32,none,true,2.500,9.000,threads,chunks\n"
     );
 }
 
@@ -44,8 +46,8 @@ fn json_is_one_list_of_objects_with_the_percentiles() {
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value[0]["op"], "all_reduce");
     assert_eq!(value[0]["wrong"], 3);
-    assert_eq!(value[0]["p50"], 2.5);
-    assert_eq!(value[0]["p99"], 9.0);
+    assert_eq!(value[0]["p50_usec"], 2.5);
+    assert_eq!(value[0]["p99_usec"], 9.0);
     assert!(value[1]["wrong"].is_null());
     assert_eq!(printed(Format::Json, &[]), "[]\n");
 }

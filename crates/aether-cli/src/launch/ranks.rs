@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -126,6 +126,11 @@ impl Ranks {
     pub(crate) fn outputs(&mut self, rank: usize) -> (Option<ChildStdout>, Option<ChildStderr>) {
         let process = self.processes.get_mut(rank).and_then(Option::as_mut);
         process.map_or((None, None), |it| (it.child.stdout.take(), it.child.stderr.take()))
+    }
+
+    /// What the rank reads, the first time that somebody asks.
+    pub(crate) fn input(&mut self, rank: usize) -> Option<ChildStdin> {
+        self.processes.get_mut(rank)?.as_mut()?.child.stdin.take()
     }
 
     /// Sends the signal to all that were not reaped yet, and to what they started.

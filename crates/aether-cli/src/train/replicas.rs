@@ -17,6 +17,11 @@ pub(crate) trait Replicas {
     /// The names of the devices, by replica.
     fn devices(&self) -> Vec<String>;
 
+    /// Whether this process tells how it goes: of several, one does.
+    fn tells(&self) -> bool {
+        true
+    }
+
     /// Splits the batch over the devices, sums their gradients, takes one step on every replica,
     /// and returns the loss, summed over the samples.
     fn train(&mut self, batch: &Batch, rate: f32) -> Result<f64>;
@@ -25,7 +30,7 @@ pub(crate) trait Replicas {
     fn weights(&self) -> Result<Vec<f32>>;
 
     /// The replicas that are not the same bits as the others; none is what should be.
-    fn differing(&self) -> Result<Vec<usize>>;
+    fn differing(&mut self) -> Result<Vec<usize>>;
 }
 
 /// Replicas on devices that the host can address.
@@ -39,11 +44,19 @@ pub(crate) struct OnDevices {
 }
 
 /// What a rank has beside its replica.
-struct Rank {
-    gradient: Chunk,
-    velocities: Chunk,
+pub(super) struct Rank {
+    pub(super) gradient: Chunk,
+    pub(super) velocities: Chunk,
     scratch: Scratch,
-    loss: f64,
+    pub(super) loss: f64,
+}
+
+impl Rank {
+    pub(super) fn new(device: &Device, bytes: usize) -> Result<Self> {
+        let gradient = Chunk::allocate(device, bytes)?;
+        let velocities = Chunk::allocate(device, bytes)?;
+        Ok(Self { gradient, velocities, scratch: Scratch::default(), loss: 0.0 })
+    }
 }
 
 impl OnDevices {
@@ -55,11 +68,7 @@ impl OnDevices {
         let bytes = size_of_val(initial);
         let mut weights = ReplicaSet::new(devices, bytes)?;
         weights.broadcast(initial)?;
-        let rank = |device| -> Result<Rank> {
-            let gradient = Chunk::allocate(device, bytes)?;
-            let velocities = Chunk::allocate(device, bytes)?;
-            Ok(Rank { gradient, velocities, scratch: Scratch::default(), loss: 0.0 })
-        };
+        let rank = |device| Rank::new(device, bytes);
         let ranks = devices.iter().map(rank).collect::<Result<Vec<_>>>()?;
         let processors = std::thread::available_parallelism().map_or(1, |it| it.get());
         let threads = processors.min(ranks.len());
@@ -68,12 +77,7 @@ impl OnDevices {
 
     /// Has every rank compute the gradient of its block, and returns the loss of all blocks.
     fn gradients(&mut self, batch: &Batch) -> Result<f64> {
-        let share = Share {
-            model: self.model,
-            values: batch.values()?,
-            labels: View::new(batch.labels(), [batch.labels().len()])?,
-            spec: PartitionSpec::new(self.ranks.len()),
-        };
+        let share = Share::new(self.model, batch, self.ranks.len())?;
         // Some blocks are shorter than others, so a thread takes the next rank when it is free.
         let queue = Mutex::new(self.ranks.iter_mut().zip(self.weights.chunks()).enumerate());
         let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -120,23 +124,32 @@ impl Replicas for OnDevices {
         Ok(self.weights.chunk(0)?.to_vec()?)
     }
 
-    fn differing(&self) -> Result<Vec<usize>> {
+    fn differing(&mut self) -> Result<Vec<usize>> {
         Ok(self.weights.verify()?)
     }
 }
 
 /// What all ranks see of a batch.
-struct Share<'a> {
+pub(super) struct Share<'a> {
     model: Perceptron,
     values: View<'a, f32, 2>,
     labels: View<'a, u32, 1>,
     spec: PartitionSpec,
 }
 
-impl Share<'_> {
+impl<'a> Share<'a> {
+    pub(super) fn new(model: Perceptron, batch: &'a Batch, ranks: usize) -> Result<Self> {
+        Ok(Self {
+            model,
+            values: batch.values()?,
+            labels: View::new(batch.labels(), [batch.labels().len()])?,
+            spec: PartitionSpec::new(ranks),
+        })
+    }
+
     /// Computes what block `index` adds to the gradient of the mean loss over the whole batch: the
     /// block's sum over the size of the batch, so that short and empty blocks weigh right.
-    fn gradient(&self, index: usize, rank: &mut Rank, weights: &Chunk) -> Result<()> {
+    pub(super) fn gradient(&self, index: usize, rank: &mut Rank, weights: &Chunk) -> Result<()> {
         let scale = 1.0 / self.labels.len() as f32;
         let values = features(&partition_view(&self.values, self.spec, index)?)?;
         let labels = partition_view(&self.labels, self.spec, index)?.as_slice()?;

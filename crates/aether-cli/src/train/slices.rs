@@ -72,7 +72,7 @@ impl Replicas for SliceReplicas {
         Ok(self.ranks.first().map(|it| it.weights.clone()).unwrap_or_default())
     }
 
-    fn differing(&self) -> Result<Vec<usize>> {
+    fn differing(&mut self) -> Result<Vec<usize>> {
         let bits = |rank: &Rank| rank.weights.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
         let first = self.ranks.first().map(bits);
         let differs = |it: &usize| Some(bits(&self.ranks[*it])) != first;

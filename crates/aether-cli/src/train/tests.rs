@@ -96,7 +96,7 @@ fn replicas_stay_with_their_devices_in_the_order_of_the_group() {
     assert_ne!(replicas.weights().unwrap(), initial);
     replicas.weights.chunk_mut(1).unwrap().slice_mut::<u8>().unwrap()[77] ^= 1;
     assert_eq!(replicas.differing().unwrap(), [1]);
-    let failure = verdict(&mut Vec::new(), &replicas).unwrap_err();
+    let failure = verdict(&mut Vec::new(), &mut replicas).unwrap_err();
     assert_eq!(failure.to_string(), "train: replicas differ: cpu:3");
 }
 
@@ -164,7 +164,7 @@ impl Replicas for Noting {
         Ok(Vec::new())
     }
 
-    fn differing(&self) -> Result<Vec<usize>> {
+    fn differing(&mut self) -> Result<Vec<usize>> {
         Ok(Vec::new())
     }
 }
@@ -205,7 +205,7 @@ impl Replicas for Drifted {
         Ok(Vec::new())
     }
 
-    fn differing(&self) -> Result<Vec<usize>> {
+    fn differing(&mut self) -> Result<Vec<usize>> {
         Ok(vec![1, 2])
     }
 }
@@ -213,7 +213,7 @@ impl Replicas for Drifted {
 #[test]
 fn replicas_that_differ_are_a_failure_that_names_their_devices() {
     let mut out = Vec::new();
-    let failure = verdict(&mut out, &Drifted).unwrap_err();
+    let failure = verdict(&mut out, &mut Drifted).unwrap_err();
     assert_eq!(failure.to_string(), "train: replicas differ: cpu:1, cpu:2");
     assert!(out.is_empty());
 }
