@@ -11,7 +11,7 @@ use crate::contender::Contender;
 use crate::failure::{Failure, Result};
 use crate::limit::{Limit, Stores};
 use crate::memory::Memory;
-use crate::peers::{Library, Peer};
+use crate::peers::{Buffers, Library, Peer, Processes};
 use crate::results::Collectives;
 use crate::setting::{Setting, cores};
 use crate::turns::{Plan, measure};
@@ -29,7 +29,9 @@ pub struct Choice {
     pub only: Vec<String>,
     /// The other libraries.
     pub peers: Vec<Library>,
-    /// Where their programs are built.
+    /// Whether aether's ranks in processes take turns too.
+    pub processes: bool,
+    /// Where the libraries' programs are built.
     pub directory: PathBuf,
     /// How often and how long.
     pub plan: Plan,
@@ -68,6 +70,14 @@ pub fn run(choice: &Choice, mut progress: impl FnMut(&Cell)) -> Result<Collectiv
             Err(why) => results.skipped.push(why),
         }
     }
+    let processes = match choice.processes.then(Processes::build).transpose()? {
+        Some(Ok(program)) => Some(program),
+        Some(Err(why)) => {
+            results.skipped.push(why);
+            None
+        }
+        None => None,
+    };
     for &ranks in &choice.ranks {
         let cells = choice.cells(ranks);
         let Some(most) = cells.iter().map(|cell| cell.bytes).max() else { continue };
@@ -83,6 +93,14 @@ pub fn run(choice: &Choice, mut progress: impl FnMut(&Cell)) -> Result<Collectiv
                 results.setting.peers.push(version);
             }
             peers.push(Box::new(peer));
+        }
+        if let Some(program) = &processes {
+            for buffers in Buffers::ALL {
+                match Processes::new(program, buffers, ranks) {
+                    Ok(it) => peers.push(Box::new(it)),
+                    Err(why) => results.skipped.push(why),
+                }
+            }
         }
         session(&cells, most, peers, choice.plan, &mut progress, &mut results)?;
     }
@@ -137,6 +155,7 @@ mod tests {
             every: 1,
             only: Vec::new(),
             peers: Vec::new(),
+            processes: false,
             directory: PathBuf::new(),
             plan: Plan { turns: 2, span: Duration::from_micros(10) },
         }

@@ -10,6 +10,7 @@ pub mod dtypes;
 pub mod failure;
 pub mod limit;
 pub mod memory;
+pub mod movers;
 pub mod peers;
 pub mod report;
 pub mod results;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use aether_benches::collectives::{self, Choice};
 use aether_benches::dtypes;
 use aether_benches::failure::{Failure, Result};
+use aether_benches::movers;
 use aether_benches::peers::Library;
 use aether_benches::report;
 use aether_benches::results::{Collectives, Results};
@@ -41,7 +42,7 @@ struct Cli {
     /// Give each contender so many turns.
     #[arg(long, value_name = "N")]
     turns: Option<usize>,
-    /// Leave other libraries out.
+    /// Leave other libraries and aether's processes out.
     #[arg(long)]
     no_peers: bool,
     /// Have burn-collective take turns too, which builds for minutes the first time.
@@ -68,6 +69,8 @@ enum Part {
     Collectives,
     /// Other types than f32.
     Dtypes,
+    /// Residency: replicate, scatter, gather, copy and staging, against plain copies.
+    Movers,
     /// What it costs to grow, from 1 to 64 ranks.
     Scaling,
 }
@@ -95,6 +98,7 @@ impl Cli {
             every: if self.quick { 2 } else { 1 },
             only: self.only.clone(),
             peers: Library::ALL.into_iter().filter(wanted).collect(),
+            processes: !self.no_peers,
             directory: self.output.clone(),
             plan: self.plan(),
         }
@@ -124,6 +128,11 @@ fn run(cli: &Cli) -> Result<()> {
     if cli.measures(Part::Dtypes) {
         let bar = progress("types", cli.plan().turns * 3)?;
         measured.dtypes = Some(dtypes::run(cli.plan(), dtypes::BYTES, || bar.inc(1))?);
+        bar.finish_and_clear();
+    }
+    if cli.measures(Part::Movers) {
+        let bar = progress("movers", movers::BYTES.len())?;
+        measured.movers = Some(movers::run(cli.plan(), &movers::BYTES, || bar.inc(1))?);
         bar.finish_and_clear();
     }
     if cli.measures(Part::Scaling) {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::Cell;
 use crate::dtypes::Dtypes;
 use crate::limit::Stores;
+use crate::movers::Movers;
 use crate::scaling::Scaling;
 use crate::setting::Setting;
 use crate::statistics::{median, median_ratio};
@@ -18,6 +19,8 @@ pub struct Results {
     pub collectives: Option<Collectives>,
     /// Other types than f32.
     pub dtypes: Option<Dtypes>,
+    /// Residency.
+    pub movers: Option<Movers>,
     /// What it costs to grow.
     pub scaling: Option<Scaling>,
 }
@@ -25,9 +28,10 @@ pub struct Results {
 impl Results {
     /// Takes over every part that was measured anew.
     pub fn replace(&mut self, newer: &Self) {
-        let Self { collectives, dtypes, scaling } = newer.clone();
+        let Self { collectives, dtypes, movers, scaling } = newer.clone();
         self.collectives = collectives.or(self.collectives.take());
         self.dtypes = dtypes.or(self.dtypes.take());
+        self.movers = movers.or(self.movers.take());
         self.scaling = scaling.or(self.scaling.take());
     }
 }
@@ -70,9 +74,14 @@ impl Row {
 
     /// The limit: of the two kinds of stores, the one with the lower median.
     pub fn limit(&self) -> Option<&Series> {
-        let both = Stores::ALL.iter().filter_map(|stores| self.of(stores.name()));
-        both.min_by(|a, b| a.median().total_cmp(&b.median()))
+        better_stores(&self.series)
     }
+}
+
+/// Of the two kinds of stores, the one with the lower median.
+pub fn better_stores(series: &[Series]) -> Option<&Series> {
+    let by_stores = |it: &&Series| Stores::ALL.iter().any(|stores| stores.name() == it.name);
+    series.iter().filter(by_stores).min_by(|a, b| a.median().total_cmp(&b.median()))
 }
 
 impl Series {

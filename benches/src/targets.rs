@@ -2,7 +2,7 @@
 
 use crate::aether::{Set, Threads};
 use crate::cell::Op;
-use crate::peers::Library;
+use crate::peers::{Buffers, Library};
 use crate::results::{Row, Series};
 use crate::statistics::median;
 
@@ -24,10 +24,15 @@ pub static TARGETS: &[Target] = &[
     Target { ranks: &[2], ..Target::threads(0, KIB, Bound { floor: 0.25, ..Bound::times(1.0, OPEN_MPI) }) },
     Target { ranks: &[4], ..Target::threads(0, KIB, Bound { floor: 1.5, ..Bound::times(1.0, OPEN_MPI) }) },
     Target { ranks: &[4], op: Some(Op::AllReduce), ..Target::threads(0, KIB, Bound::times(0.6, OPEN_MPI)) },
+    Target { who: HEAP, ranks: &[2], ..Target::threads(512 * KIB, usize::MAX, Bound::times(1.35, THREADS)) },
+    Target { who: HEAP, ranks: &[4], ..Target::threads(512 * KIB, usize::MAX, Bound::times(1.6, THREADS)) },
+    Target { who: ORDINARY, ranks: &[2, 4], ..Target::threads(0, usize::MAX, Bound::times(1.0, OPEN_MPI)) },
     // No slower than threads, but for the noise of a median.
     Target { who: Set::NAME, ..Target::threads(0, usize::MAX, Bound::times(1.05, THREADS)) },
 ];
 
+const HEAP: &str = Buffers::Heap.name();
+const ORDINARY: &str = Buffers::Ordinary.name();
 const OPEN_MPI: Against = Against::Series(Library::OpenMpi.name());
 const THREADS: Against = Against::Series(Threads::NAME);
 
@@ -243,6 +248,29 @@ mod tests {
         let slower = row(8, 64, &[("aether", [1.0, 10.0, 1.0]), (Set::NAME, [1.1, 11.0, 1.1])]);
         let verdict = verdicts(&slower)[0];
         assert!(!verdict.holds() && (verdict.ratio - 1.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn processes_are_held_against_threads_and_against_open_mpi() {
+        let row = |heap: f64, ordinary: f64| {
+            let threads = ("aether", [100.0; 3]);
+            row(
+                8,
+                MIB,
+                &[threads, (HEAP, [heap; 3]), (ORDINARY, [ordinary; 3]), ("Open MPI", [200.0; 3])],
+            )
+        };
+        let with = |ranks, heap, ordinary| {
+            let mut row = row(heap, ordinary);
+            row.cell.ranks = ranks;
+            let all = verdicts(&row);
+            let of = |who| all.iter().find(|it| it.target.who == who).map(Verdict::holds);
+            (of(HEAP), of(ORDINARY))
+        };
+        assert_eq!(with(2, 134.0, 199.0), (Some(true), Some(true)));
+        assert_eq!(with(2, 136.0, 201.0), (Some(false), Some(false)));
+        assert_eq!(with(4, 159.0, 199.0), (Some(true), Some(true)));
+        assert_eq!(with(8, 134.0, 199.0), (None, None));
     }
 
     #[test]

@@ -52,19 +52,44 @@ impl Contender for Limit<'_> {
             destinations.push(&mut buffers.destination.slice_mut::<f32>()?[..cell.got()]);
         }
         let shares = shares(cell.op, &sources, destinations, self.threads);
-        let (stores, gate) = (self.stores, Gate::new(self.threads));
-        let spans = std::thread::scope(|scope| {
-            let mut threads = Vec::with_capacity(self.threads);
-            for share in shares {
-                let gate = &gate;
-                threads.push(scope.spawn(move || run(share, stores, gate, warmup, iterations)));
-            }
-            let ended = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-            ended.collect::<std::thread::Result<Vec<_>>>()
-        });
-        let spans = spans.map_err(|_| Failure::new("a thread of the limit panicked"))?;
-        Took::between(&spans, iterations)
+        run_all(shares, self.stores, warmup, iterations)
     }
+}
+
+/// What a copy of the source to every destination takes by so many threads. All are equally long.
+///
+/// # Errors
+/// A thread that panicked.
+pub fn copies(
+    source: &[f32],
+    destinations: Vec<&mut [f32]>,
+    threads: usize,
+    stores: Stores,
+    (warmup, iterations): (u32, u32),
+) -> Result<Took> {
+    let pieces = share::split(vec![source], destinations, threads);
+    run_all(pieces.into_iter().map(|it| vec![it]).collect(), stores, warmup, iterations)
+}
+
+/// A thread for each share.
+fn run_all(
+    shares: Vec<Vec<Piece<'_>>>,
+    stores: Stores,
+    warmup: u32,
+    iterations: u32,
+) -> Result<Took> {
+    let gate = Gate::new(shares.len());
+    let spans = std::thread::scope(|scope| {
+        let mut threads = Vec::with_capacity(shares.len());
+        for share in shares {
+            let gate = &gate;
+            threads.push(scope.spawn(move || run(share, stores, gate, warmup, iterations)));
+        }
+        let ended = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+        ended.collect::<std::thread::Result<Vec<_>>>()
+    });
+    let spans = spans.map_err(|_| Failure::new("a thread of the limit panicked"))?;
+    Took::between(&spans, iterations)
 }
 
 /// One thread's share, so often.

@@ -68,7 +68,7 @@ pub(super) fn shares<'a>(
 }
 
 /// One piece a thread, of whole lines and as even as these allow.
-fn split<'a>(
+pub(super) fn split<'a>(
     mut sources: Vec<&'a [f32]>,
     mut destinations: Vec<&'a mut [f32]>,
     threads: usize,

@@ -40,6 +40,19 @@ pub(super) fn burn(directory: &Path) -> Result<Result<PathBuf, String>> {
     })
 }
 
+/// The program `aether`, in the directory of this one and by the same profile.
+pub(super) fn aether() -> Result<Result<PathBuf, String>> {
+    let own = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("find this program: {error}")))?;
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["build", "--quiet", "--release", "--locked", "--package", "aether-cli"]);
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    Ok(match run(&mut command)? {
+        true => Ok(own.with_file_name("aether")),
+        false => Err("aether processes: there is no cargo".to_owned()),
+    })
+}
+
 /// Whether the compiler is there.
 fn run(command: &mut Command) -> Result<bool> {
     let program = command.get_program().to_string_lossy().into_owned();

@@ -4,11 +4,13 @@
 
 mod build;
 mod process;
+mod processes;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use process::Process;
+pub use processes::{Buffers, Processes};
 
 use crate::cell::{Cell, Op};
 use crate::contender::{Contender, Took};

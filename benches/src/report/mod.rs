@@ -2,6 +2,7 @@
 
 mod dtypes;
 mod files;
+mod movers;
 mod pages;
 mod plot;
 mod scaling;
@@ -19,6 +20,7 @@ pub fn in_words(results: &Results) -> String {
         lines.extend(collectives.skipped.iter().map(|why| format!("skipped: {why}")));
     }
     lines.extend(results.dtypes.iter().map(dtypes::table));
+    lines.extend(results.movers.iter().map(movers::table));
     lines.extend(results.scaling.iter().map(scaling::tables));
     lines.join("\n")
 }

@@ -1,11 +1,11 @@
 //! Every page, and what stands on those of the collectives.
 
 use super::plot::{Curve, curves};
-use super::{dtypes, scaling, table};
+use super::{dtypes, movers, scaling, table};
 use crate::aether::{Set, Threads};
 use crate::cell::Op;
 use crate::failure::Result;
-use crate::peers::Library;
+use crate::peers::{Buffers, Library};
 use crate::results::{Collectives, Results, Row, Series};
 use crate::setting::Setting;
 
@@ -33,6 +33,10 @@ pub(super) fn all(results: &Results) -> Result<Vec<Page>> {
     if let Some(dtypes) = &results.dtypes {
         front += "- [Types](types.md)\n";
         pages.push((below("types.md"), dtypes::page(dtypes)));
+    }
+    if let Some(movers) = &results.movers {
+        front += "- [Residency](residency.md)\n";
+        pages.push((below("residency.md"), movers::page(movers)));
     }
     if let Some(scaling) = &results.scaling {
         front += "- [What it costs to grow](../scaling.md)\n";
@@ -109,6 +113,7 @@ fn plot(results: &Collectives, op: Op, ranks: usize) -> Result<String> {
     let mut all = vec![curve("limit", &|row| row.limit().cloned())];
     all.extend([Threads::NAME, Set::NAME].map(named));
     all.extend(Library::ALL.map(Library::name).map(named));
+    all.extend(Buffers::ALL.map(Buffers::name).map(named));
     curves(&format!("{op} between {ranks} ranks on {} cores", results.setting.cores), &all)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::aether::{Set, Threads};
 use crate::cell::{Cell, Op};
-use crate::peers::Library;
+use crate::peers::{Buffers, Library};
 use crate::results::{Collectives, Row, Series};
 use crate::targets::{TARGETS, Target, Verdict, verdicts};
 
@@ -21,7 +21,14 @@ pub(super) fn of_op(results: &Collectives, op: Op, ranks: usize) -> String {
         .collect();
     let mut head = vec!["bytes".into(), "limit".into(), "aether".into(), "of the limit".into()];
     head.extend(others.iter().map(|name| format!("of {name}")));
-    head.extend(["GroupSet, of threads".into(), "targets".into()]);
+    head.push("GroupSet, of threads".into());
+    let processes: Vec<&str> = Buffers::ALL
+        .map(Buffers::name)
+        .into_iter()
+        .filter(|name| rows.iter().any(|row| row.of(name).is_some()))
+        .collect();
+    head.extend(processes.iter().map(|name| format!("{}, of threads", short(name))));
+    head.push("targets".into());
     let mut text = line(&head) + &line(&head.iter().map(|_| "---:".to_owned()).collect::<Vec<_>>());
     for row in rows {
         let aether = row.of(Threads::NAME);
@@ -32,7 +39,9 @@ pub(super) fn of_op(results: &Collectives, op: Op, ranks: usize) -> String {
             ratio(aether, row.limit()),
         ];
         cells.extend(others.iter().map(|name| ratio(aether, row.of(name))));
-        cells.extend([ratio(row.of(Set::NAME), aether), judged(row)]);
+        cells.push(ratio(row.of(Set::NAME), aether));
+        cells.extend(processes.iter().map(|name| ratio(row.of(name), aether)));
+        cells.push(judged(row));
         text += &line(&cells);
     }
     text
@@ -105,8 +114,15 @@ fn judged(row: &Row) -> String {
 }
 
 fn missed(verdict: &Verdict) -> String {
-    let who = if verdict.target.who == Threads::NAME { "" } else { "GroupSet " };
-    format!("{who}{}", share(verdict))
+    match verdict.target.who {
+        Threads::NAME => share(verdict),
+        who => format!("{} {}", short(who), share(verdict)),
+    }
+}
+
+/// A contender's name without aether's.
+fn short(name: &str) -> &str {
+    name.strip_prefix(Threads::NAME).map_or(name, str::trim_start)
 }
 
 /// How far the row is from the target, and what that is.
