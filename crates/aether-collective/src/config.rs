@@ -60,19 +60,36 @@ impl Default for GroupConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CommunicationId {
     devices: Vec<DeviceId>,
+    processes: Vec<u64>,
     name: Option<String>,
     generation: u64,
 }
 
 impl CommunicationId {
-    /// Made where groups form: the generation comes from there, and not from callers.
-    pub(crate) fn new(devices: Vec<DeviceId>, name: Option<String>, generation: u64) -> Self {
-        Self { devices, name, generation }
+    /// Made where groups form: the generation comes from there, and not from callers. As many processes
+    /// as devices.
+    pub(crate) fn new(
+        devices: Vec<DeviceId>,
+        processes: Vec<u64>,
+        name: Option<String>,
+        generation: u64,
+    ) -> Self {
+        Self { devices, processes, name, generation }
     }
 
     /// The devices, by rank.
     pub fn devices(&self) -> &[DeviceId] {
         &self.devices
+    }
+
+    /// The process of each rank: a number that tells it from others, and nothing else.
+    pub fn processes(&self) -> &[u64] {
+        &self.processes
+    }
+
+    /// Whether the ranks are in more than one process.
+    pub fn spreads(&self) -> bool {
+        self.processes.windows(2).any(|pair| matches!(pair, [one, other] if one != other))
     }
 
     /// The name, if it has one.

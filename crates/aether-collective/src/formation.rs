@@ -146,7 +146,8 @@ pub(crate) fn join<D: CollectiveDriver>(
 impl Key {
     fn id(&self, generation: u64) -> CommunicationId {
         let devices: Vec<DeviceId> = self.devices.iter().map(Device::id).collect();
-        CommunicationId::new(devices, self.name.clone(), generation)
+        let processes = vec![crate::rendezvous::this_process(); devices.len()];
+        CommunicationId::new(devices, processes, self.name.clone(), generation)
     }
 }
 

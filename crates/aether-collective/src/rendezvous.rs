@@ -5,6 +5,7 @@ mod directory;
 mod environment;
 mod in_process;
 mod link;
+mod process;
 mod server;
 mod tcp;
 #[cfg(test)]
@@ -21,6 +22,7 @@ use crate::{CollectiveDriver, CommunicationId, GroupConfig};
 pub use directory::Directory;
 pub use environment::Launcher;
 pub use in_process::InProcess;
+pub(crate) use process::this_process;
 pub use server::TcpServer;
 pub use tcp::Tcp;
 pub use world::World;
@@ -57,7 +59,7 @@ pub(crate) struct Met<D: CollectiveDriver> {
     pub(crate) unique: D::UniqueId,
 }
 
-/// Has all ranks meet: each posts its device, rank 0 mints the group's identifier.
+/// Has all ranks meet: each posts its device and its process, rank 0 mints the group's identifier.
 ///
 /// # Errors
 /// `DeadlineExceeded` naming the absent ranks, `SizeMismatch` if world sizes differ, `RankOutOfRange`,
@@ -76,7 +78,8 @@ pub(crate) fn meet<D: CollectiveDriver>(
     }
     let until = Instant::now().checked_add(config.join_deadline);
     let mut found = places_for(at)?;
-    at.post(&format!("rank-{rank}"), format!("{ranks} {}", raw(device.id())).as_bytes())?;
+    let own = format!("{ranks} {} {:016x}", raw(device.id()), this_process());
+    at.post(&format!("rank-{rank}"), own.as_bytes())?;
     wait_for(until, || {
         for (other, place) in found.iter_mut().enumerate().filter(|(_, it)| it.is_none()) {
             // Looked at as they come: who has another world size waits for ranks that don't exist.
@@ -87,11 +90,11 @@ pub(crate) fn meet<D: CollectiveDriver>(
         Ok(found.iter().all(Option::is_some).then_some(()))
     })?
     .ok_or_else(|| absent(at, &found))?;
-    let devices: Vec<DeviceId> = found.into_iter().flatten().collect();
+    let (devices, processes): (Vec<DeviceId>, Vec<u64>) = found.into_iter().flatten().unzip();
     let name = config.name.clone();
     if rank == 0 {
         let generation = crate::formation::next_generation();
-        let id = CommunicationId::new(devices, name, generation);
+        let id = CommunicationId::new(devices, processes, name, generation);
         let unique = D::group_id(&id)?;
         at.post("id", &[&generation.to_le_bytes(), D::id_to_bytes(unique).as_slice()].concat())?;
         return Ok(Met { id, unique });
@@ -106,12 +109,15 @@ pub(crate) fn meet<D: CollectiveDriver>(
         let reason = "rank 0 posted no identifier of a group";
         Error::new(ErrorKind::Parse, "join a group", reason).on(at.place()).about_ranks([0])
     })?;
-    let id = CommunicationId::new(devices, name, u64::from_le_bytes(*generation));
+    let id = CommunicationId::new(devices, processes, name, u64::from_le_bytes(*generation));
     Ok(Met { id, unique: D::id_from_bytes(unique)? })
 }
 
+/// What a rank posts of itself: its device, and its process.
+type Place = (DeviceId, u64);
+
 /// A place for what each rank will post.
-fn places_for(at: &dyn Rendezvous) -> Result<Vec<Option<DeviceId>>> {
+fn places_for(at: &dyn Rendezvous) -> Result<Vec<Option<Place>>> {
     let (mut places, ranks) = (Vec::new(), at.ranks());
     places.try_reserve_exact(ranks).map_err(|error| {
         let reason = format!("there is no room for {ranks} ranks");
@@ -144,13 +150,13 @@ fn raw(id: DeviceId) -> String {
     format!("{}:{}", id.kind.0, id.index)
 }
 
-fn parse(at: &dyn Rendezvous, rank: usize, value: &[u8]) -> Result<DeviceId> {
+fn parse(at: &dyn Rendezvous, rank: usize, value: &[u8]) -> Result<Place> {
     let text = String::from_utf8_lossy(value);
     let refuse = |kind, reason: String| {
         Error::new(kind, "join a group", reason).on(at.place()).about_ranks([rank])
     };
     let junk = || refuse(ErrorKind::Parse, format!("rank {rank} posted `{text}`"));
-    let (ranks, device) = text.split_once(' ').ok_or_else(junk)?;
+    let (ranks, rest) = text.split_once(' ').ok_or_else(junk)?;
     let theirs: usize = ranks.parse().map_err(|_| junk())?;
     if theirs != at.ranks() {
         let reason = format!(
@@ -160,12 +166,14 @@ fn parse(at: &dyn Rendezvous, rank: usize, value: &[u8]) -> Result<DeviceId> {
         );
         return Err(refuse(ErrorKind::SizeMismatch, reason));
     }
+    let (device, process) = rest.split_once(' ').ok_or_else(junk)?;
     let (kind, index) = device.split_once(':').ok_or_else(junk)?;
     let kind = kind.parse().map(DeviceKind).map_err(|_| junk())?;
-    Ok(DeviceId::new(kind, index.parse().map_err(|_| junk())?))
+    let process = u64::from_str_radix(process, 16).map_err(|_| junk())?;
+    Ok((DeviceId::new(kind, index.parse().map_err(|_| junk())?), process))
 }
 
-fn absent(at: &dyn Rendezvous, found: &[Option<DeviceId>]) -> Error {
+fn absent(at: &dyn Rendezvous, found: &[Option<Place>]) -> Error {
     let missing = found.iter().enumerate().filter(|(_, it)| it.is_none());
     let absent: Vec<usize> = missing.map(|(rank, _)| rank).collect();
     let names: Vec<String> = absent.iter().map(|it| format!("rank {it}")).collect();

@@ -35,6 +35,39 @@ pub fn summon() {
     }
 }
 
+/// Tells that the look under way got some operation further, though not to its end: whoever waits then
+/// goes on to look, rather than to sleep. A driver calls it from within a step.
+pub fn moved() {
+    MOVED.set(true);
+}
+
+thread_local! {
+    /// A step of the look under way has called [`moved`].
+    static MOVED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says, for as long as it lives, that what is waited for is done by other processes that need this
+/// one's cores: waiters then give their core away at once.
+#[derive(Debug)]
+pub struct Crowd(());
+
+/// How many [`Crowd`]s live.
+static CROWDS: AtomicUsize = AtomicUsize::new(0);
+
+impl Crowd {
+    /// There is a crowd from now on.
+    pub fn enter() -> Self {
+        CROWDS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        CROWDS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// How long a waiter looks without giving its core away, then how long it yields before it sleeps.
 const SPINS: u32 = 64;
 /// How long it looks where as many threads wait as there are cores: what they wait for needs a core.
@@ -142,6 +175,7 @@ fn wait_for(queue: &Queue, until: Option<Instant>, reached: impl Fn() -> bool) -
         if reached() {
             return true;
         }
+        moved |= MOVED.take();
         // The own queue first: a short call is mostly over before the others would be looked at.
         if round >= SPINS {
             moved |= look_until(until);

@@ -16,7 +16,7 @@ use crate::shared::{Current, Entry, Party, Pending, ROUNDS, Seat, Shared, lock};
 use crate::trouble;
 
 /// One member of a host group.
-pub struct Communicator {
+pub(crate) struct Communicator {
     id: HostId,
     pub(crate) rank: usize,
     pub(crate) shared: Arc<Shared>,

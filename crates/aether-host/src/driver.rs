@@ -8,8 +8,9 @@ use aether_core::{
     DType, Device, DeviceKind, Error, ErrorKind, NativeStream, Region, Result, Stream,
 };
 
-use crate::comm::Communicator;
+use crate::comm;
 use crate::lane::End;
+use crate::member::Communicator;
 use crate::registry::{self, HostId};
 use crate::resource::HostRange;
 
@@ -203,7 +204,7 @@ unsafe impl CollectiveDriver for Host {
     }
 
     unsafe fn barrier(comm: &Communicator, _stream: NativeStream) -> Result<()> {
-        comm.arrive(Communicator::barrier_signature(), None, None, &[])
+        comm.arrive(comm::Communicator::barrier_signature(), None, None, &[])
     }
 
     unsafe fn gather(

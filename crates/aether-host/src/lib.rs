@@ -6,7 +6,9 @@ mod driver;
 mod kernels;
 mod lane;
 mod layout;
+mod member;
 mod messages;
+mod processes;
 mod registry;
 mod resource;
 mod round;
@@ -15,7 +17,7 @@ mod strips;
 mod sync;
 mod trouble;
 
-pub use comm::Communicator;
 pub use driver::Host;
+pub use member::Communicator;
 pub use registry::HostId;
 pub use resource::HostRange;

@@ -14,6 +14,8 @@ use crate::shared::{Shared, lock};
 pub struct HostId {
     process: u64,
     serial: u64,
+    /// Its ranks are in several processes.
+    spreads: bool,
 }
 
 #[derive(Default)]
@@ -54,7 +56,7 @@ pub(crate) fn identify(id: &CommunicationId) -> HostId {
     }
     registry.serial += 1;
     registry.tidy();
-    let minted = HostId { process: process(), serial: registry.serial };
+    let minted = HostId { process: process(), serial: registry.serial, spreads: id.spreads() };
     registry.minted.insert(id.clone(), (minted, Instant::now()));
     minted
 }
@@ -112,7 +114,8 @@ impl Registry {
 
 impl HostId {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
-        [self.process.to_le_bytes(), self.serial.to_le_bytes()].concat()
+        let words = [self.process.to_le_bytes(), self.serial.to_le_bytes()];
+        [words.as_flattened(), &[u8::from(self.spreads)]].concat()
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self> {
@@ -120,12 +123,19 @@ impl HostId {
             let part = bytes.get(at..at + 8)?;
             part.try_into().ok().map(u64::from_le_bytes)
         };
-        match (half(0), half(8), bytes.len()) {
-            (Some(process), Some(serial), 16) => Ok(Self { process, serial }),
+        match (half(0), half(8), bytes.get(16..)) {
+            (Some(process), Some(serial), Some(&[spreads @ (0 | 1)])) => {
+                Ok(Self { process, serial, spreads: spreads == 1 })
+            }
             _ => {
                 let reason = format!("{} bytes are no identifier of a host group", bytes.len());
                 Err(Error::new(ErrorKind::Parse, "read a group's identifier", reason).on("host"))
             }
         }
+    }
+
+    /// The name under which ranks of several processes meet; none if all are in this one.
+    pub(crate) fn meeting(&self) -> Option<String> {
+        self.spreads.then(|| format!("aether-{:016x}-{}", self.process, self.serial))
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use aether_collective::Signature;
 use aether_core::{Error, ErrorKind, Result};
 
 use crate::lane::Half;
@@ -19,30 +20,38 @@ use crate::shared::{Entry, Party, Pending, Seat, Shared, Suspicion, lock};
 /// `Overlap`, if one rank's destination overlaps another's buffers.
 pub(crate) fn compare(shared: &Shared, call: u64, entries: &[Entry]) -> Result<()> {
     let Some(first) = entries.first() else { return Ok(()) };
-    if let Some(other) = entries.iter().find(|it| it.signature != first.signature) {
-        let made = |which: &Entry| -> Vec<usize> {
-            let same = entries.iter().enumerate().filter(|(_, it)| it.signature == which.signature);
-            same.map(|(rank, _)| rank).collect()
-        };
-        let (some, others) = (made(first), made(other));
-        let mut reason = format!(
-            "the ranks disagree on call {}: {} called {}, and {} called {}",
-            call + 1,
-            shared.names_of(&some),
-            first.signature,
-            shared.names_of(&others),
-            other.signature
-        );
-        if first.signature.counts != other.signature.counts
-            && first.signature.count == other.signature.count
-        {
-            reason.push_str(" (their lists of counts differ)");
-        }
-        let ranks = [some.as_slice(), others.as_slice()].concat();
-        return Err(Error::new(ErrorKind::RankMismatch, first.signature.operation.name(), reason)
-            .about_ranks(ranks));
+    if entries.iter().any(|it| it.signature != first.signature) {
+        let signatures: Vec<Signature> = entries.iter().map(|it| it.signature).collect();
+        let differ = differing(call + 1, &signatures, |ranks| shared.names_of(ranks));
+        return differ.map_or(Ok(()), Err);
     }
     if shared.config.checked { overlap(shared, entries) } else { Ok(()) }
+}
+
+/// The error of a call, by its number from 1, whose ranks asked for these: of two that differ.
+pub(crate) fn differing(
+    call: u64,
+    signatures: &[Signature],
+    names_of: impl Fn(&[usize]) -> String,
+) -> Option<Error> {
+    let first = signatures.first()?;
+    let other = signatures.iter().find(|it| *it != first)?;
+    let made = |which: &Signature| -> Vec<usize> {
+        let same = signatures.iter().enumerate().filter(|(_, it)| *it == which);
+        same.map(|(rank, _)| rank).collect()
+    };
+    let (some, others) = (made(first), made(other));
+    let mut reason = format!(
+        "the ranks disagree on call {call}: {} called {first}, and {} called {other}",
+        names_of(&some),
+        names_of(&others),
+    );
+    if first.counts != other.counts && first.count == other.count {
+        reason.push_str(" (their lists of counts differ)");
+    }
+    let ranks = [some.as_slice(), others.as_slice()].concat();
+    let name = first.operation.name();
+    Some(Error::new(ErrorKind::RankMismatch, name, reason).about_ranks(ranks))
 }
 
 /// Compares the lists of counts themselves: memory is laid out by them, and equal digests prove nothing.

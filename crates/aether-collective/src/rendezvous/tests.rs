@@ -61,13 +61,24 @@ fn ranks_meet_and_agree_on_everything() {
     for one in &met {
         assert_eq!(one.id.devices(), devices);
         assert_eq!((&one.id, one.unique), (&met[0].id, met[0].unique));
+        assert!(!one.id.spreads(), "all of this process");
     }
+}
+
+#[test]
+fn a_group_knows_whether_it_spreads_over_processes() {
+    let handles = InProcess::new(2);
+    handles[1].post("rank-1", b"2 1:1 7").unwrap();
+    let met = meet_at(&handles[0], SOON).unwrap();
+    assert_eq!(met.id.processes().len(), 2);
+    assert_eq!(met.id.processes()[1], 7);
+    assert!(met.id.spreads());
 }
 
 #[test]
 fn absent_ranks_are_named_at_the_deadline() {
     let handles = InProcess::new(4);
-    handles[3].post("rank-3", b"4 1:3").unwrap();
+    handles[3].post("rank-3", b"4 1:3 7").unwrap();
     let error = meet_at(&handles[1], Duration::ZERO).map(drop).unwrap_err();
     assert_eq!((error.kind(), error.ranks()), (ErrorKind::DeadlineExceeded, [0, 2].as_slice()));
 }
@@ -108,7 +119,7 @@ fn ranks_out_of_range_and_worlds_too_large_are_errors() {
 
 #[test]
 fn what_makes_no_sense_is_refused_with_its_rank() {
-    for junk in ["", "2", "two 1:0", "2 1", "2 1:x", "2 cpu:0"] {
+    for junk in ["", "2", "two 1:0 7", "2 1 7", "2 1:x 7", "2 cpu:0 7", "2 1:1", "2 1:1 x"] {
         let handles = InProcess::new(2);
         handles[1].post("rank-1", junk.as_bytes()).unwrap();
         let error = meet_at(&handles[0], SOON).map(drop).unwrap_err();
@@ -116,7 +127,7 @@ fn what_makes_no_sense_is_refused_with_its_rank() {
     }
     for junk in [&b"short"[..], &[0; 9]] {
         let handles = InProcess::new(2);
-        handles[0].post("rank-0", b"2 1:0").unwrap();
+        handles[0].post("rank-0", b"2 1:0 7").unwrap();
         handles[0].post("id", junk).unwrap();
         let error = meet_at(&handles[1], SOON).map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Parse, "{junk:?}");

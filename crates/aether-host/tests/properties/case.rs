@@ -246,6 +246,19 @@ impl Case {
         }
     }
 
+    /// Makes the call as one rank of a group that others hold too, and compares, bit for bit.
+    #[allow(dead_code, reason = "for the tests of ranks that are processes")]
+    pub(crate) fn check_rank(&self, group: &mut Group<Host>) {
+        let rank = group.rank();
+        let mut own = Buffers::new(self, rank, group.device(), Callers::Threads);
+        let counts = self.counts();
+        group.run(self.request(rank, &counts, &mut own).unwrap()).unwrap();
+        if let Some(expected) = self.expected().swap_remove(rank) {
+            assert!(own.found(self, rank) == expected, "rank {rank} of {self:?}");
+            own.check_rest(self, rank);
+        }
+    }
+
     fn request<'a>(
         &self,
         rank: usize,
