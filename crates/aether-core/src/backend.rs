@@ -142,7 +142,8 @@ pub struct MemoryInfo {
 /// # Threads
 /// Any thread calls any method, aether's workers included, and several at once. Only what is issued
 /// on one stream comes one after the other: its queue never has two of `copy`, `copy_rows`, `fill`,
-/// `mark` and `wait` for the same stream under way. [`Backend::free`] and [`Backend::close_stream`]
+/// `mark` and `wait` for the same stream under way, but for the parts of one copy where the backend
+/// [shares](Backend::shares_copies) them. [`Backend::free`] and [`Backend::close_stream`]
 /// run on whichever thread looks when the work is over, so a library with a current device per
 /// thread has to be told it at every call.
 ///
@@ -173,8 +174,9 @@ pub struct MemoryInfo {
 ///   the backend did not allocate: a blocking call returns then, and its caller's memory with it;
 /// - [`Backend::wait`] answers [`Ordered::ByDevice`] only when later work on the stream really runs
 ///   after the point;
-/// - [`Backend::host_addressable`], [`Backend::adopts`], [`Backend::link`] and
-///   [`Backend::is_asynchronous`] tell the truth, and the same at every call.
+/// - [`Backend::host_addressable`], [`Backend::adopts`], [`Backend::link`],
+///   [`Backend::is_asynchronous`] and [`Backend::shares_copies`] tell the truth, and the same at every
+///   call.
 pub unsafe trait Backend: Send + Sync + 'static {
     /// The backend's name in messages and listings.
     fn name(&self) -> &str;
@@ -274,6 +276,13 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// Whether copies and fills return before they have ended. Those of other backends are left to
     /// whoever waits, or to a worker, so that enqueueing stays quick. Asked once for each stream.
     fn is_asynchronous(&self) -> bool {
+        false
+    }
+
+    /// Whether several threads may copy at a time on one stream, each another part: a large copy then
+    /// comes in slices, as a `copy` or `copy_rows` each, from whoever waits and from the workers. Asked
+    /// of backends only whose copies are done when they return.
+    fn shares_copies(&self) -> bool {
         false
     }
 

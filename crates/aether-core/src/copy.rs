@@ -2,11 +2,12 @@
 
 use std::sync::Mutex;
 
-use crate::backend::{Link, Rows};
+use crate::backend::{Link, Region, Rows};
 use crate::extent::Extent;
 use crate::order::{Access, Ends, check_tracked, push};
 use crate::span::{AsSpan, AsSpanMut, Span, SpanMut};
 use crate::stream::Completion;
+use crate::sweep::{self, Sweep, Target};
 use crate::sync::lock;
 use crate::task::Task;
 use crate::{Chunk, Device, Element, Error, ErrorKind, Result, Stream};
@@ -63,7 +64,7 @@ where
     let (to, from) = (dst.as_span().region(), src.region());
     // SAFETY: the task's regions are those of the spans, which are of one size, don't overlap, and
     // belong to chunks; `check_stream` found the stream's backend able to copy between the devices.
-    unsafe { push(stream, &[src], &[dst.reborrow()], || Task::Copy { dst: to, src: from }) }
+    unsafe { push(stream, &[src], &[dst.reborrow()], || task(stream, to, from, None)) }
 }
 
 /// Copies rows of bytes between two spans, each with a pitch of its own, on the stream: one pitched
@@ -93,7 +94,26 @@ where
     let writes = RowsOf { span: dst.as_span(), rows, pitch: rows.dst_pitch };
     // SAFETY: `check_rows` proved every row inside of its span, and the rows are all that a pitched
     // copy touches ("no byte outside of their region or rows"); the rest as in `copy_async`.
-    unsafe { push(stream, &[reads], &[writes], || Task::CopyRows { dst: to, src: from, rows }) }
+    unsafe { push(stream, &[reads], &[writes], || task(stream, to, from, Some(rows))) }
+}
+
+/// What one copy is to a stream: whole, or in slices where that is worth it.
+fn task(stream: &Stream, dst: Region, src: Region, rows: Option<Rows>) -> Task {
+    let all = rows.unwrap_or(one_row(src.bytes));
+    if sweep::is_worth_it(stream, all.count.saturating_mul(all.bytes)) {
+        let sweep = Sweep::new(src, all);
+        let at = sweep.add(Target::on(stream, dst));
+        sweep.close();
+        return Task::Sweep { sweep, at };
+    }
+    match rows {
+        Some(rows) => Task::CopyRows { dst, src, rows },
+        None => Task::Copy { dst, src },
+    }
+}
+
+pub(crate) fn one_row(bytes: usize) -> Rows {
+    Rows { count: 1, bytes, dst_pitch: bytes, src_pitch: bytes }
 }
 
 /// Rows of a span: what lies between them is not touched.
@@ -203,7 +223,7 @@ fn check_pair(dst: &SpanMut<'_>, src: &Span<'_>, at_least: Link) -> Result<()> {
     dst.check_writable("copy")
 }
 
-fn check(dst: &SpanMut<'_>, src: &Span<'_>, at_least: Link) -> Result<()> {
+pub(crate) fn check(dst: &SpanMut<'_>, src: &Span<'_>, at_least: Link) -> Result<()> {
     check_pair(dst, src, at_least)?;
     let (to, from) = (dst.as_span(), src);
     let refuse = |kind, reason: String| {
@@ -248,7 +268,7 @@ fn check_rows(dst: &SpanMut<'_>, src: &Span<'_>, rows: Rows) -> Result<()> {
 }
 
 /// The device whose backend copies between two: the one that the host can't address, if any.
-fn copier(dst: &Span<'_>, src: &Span<'_>) -> Device {
+pub(crate) fn copier(dst: &Span<'_>, src: &Span<'_>) -> Device {
     let (to, from) = (device_of(dst), device_of(src));
     let able = |it: &Device, other: &Device| it.backend().link(it.id(), other) > Link::None;
     match (to.host_addressable(), from.host_addressable()) {
@@ -258,7 +278,7 @@ fn copier(dst: &Span<'_>, src: &Span<'_>) -> Device {
     }
 }
 
-fn check_stream(dst: &SpanMut<'_>, src: &Span<'_>, stream: &Stream) -> Result<()> {
+pub(crate) fn check_stream(dst: &SpanMut<'_>, src: &Span<'_>, stream: &Stream) -> Result<()> {
     let span = dst.as_span();
     let (to, from) = (device_of(&span), device_of(src));
     let on = stream.device();
@@ -289,15 +309,12 @@ fn transfer(mut dst: SpanMut<'_>, src: Span<'_>, rows: Option<Rows>) -> Result<(
         // SAFETY: the regions are those of the spans, checked by the caller; `with_stream` waits for
         // the end before it returns, so spans that are not tracked outlive the work; the stream is
         // one of the device that can do the copy.
-        None => unsafe {
-            push(stream, &[src], &[dst.reborrow()], || Task::Copy { dst: to, src: from })
-        },
+        None => unsafe { push(stream, &[src], &[dst.reborrow()], || task(stream, to, from, None)) },
         Some(rows) => {
             let reads = RowsOf { span: src, rows, pitch: rows.src_pitch };
             let writes = RowsOf { span: dst.as_span(), rows, pitch: rows.dst_pitch };
-            let task = || Task::CopyRows { dst: to, src: from, rows };
             // SAFETY: as for one range; the caller found the rows to lie in the spans.
-            unsafe { push(stream, &[reads], &[writes], task) }
+            unsafe { push(stream, &[reads], &[writes], || task(stream, to, from, Some(rows))) }
         }
     })
 }
@@ -339,15 +356,27 @@ const NOTHING: [Span<'static>; 0] = [];
 
 /// Runs a blocking call on a stream that nobody else uses meanwhile, and waits for its end.
 fn with_stream(device: &Device, enqueue: impl FnOnce(&Stream) -> Result<Completion>) -> Result<()> {
-    /// Streams of blocking calls that are over, the last used last: few, because a call takes one
-    /// only for itself.
-    static IDLE: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+    let stream = take_idle(device)?;
+    let done = Ends(&enqueue(&stream)?).0.wait();
+    put_idle(stream);
+    done
+}
+
+/// Streams of blocking calls that are over, the last used last: few, because a call takes one for
+/// each of its destinations.
+static IDLE: Mutex<Vec<Stream>> = Mutex::new(Vec::new());
+
+/// A stream for a blocking call.
+pub(crate) fn take_idle(device: &Device) -> Result<Stream> {
     let mut streams = lock(&IDLE);
     let at = streams.iter().position(|it| it.device() == device);
     let stream = at.map(|at| streams.remove(at));
     drop(streams);
-    let stream = stream.map_or_else(|| Stream::new(device), Ok)?;
-    let done = Ends(&enqueue(&stream)?).0.wait();
+    stream.map_or_else(|| Stream::new(device), Ok)
+}
+
+/// Keeps a stream whose call is over for a later one.
+pub(crate) fn put_idle(stream: Stream) {
     let mut streams = lock(&IDLE);
     streams.push(stream);
     // Those of devices that nobody uses any more make room.
@@ -355,7 +384,6 @@ fn with_stream(device: &Device, enqueue: impl FnOnce(&Stream) -> Result<Completi
     drop(streams);
     // Closing it is the backend's code, and runs without the lock.
     drop(oldest);
-    done
 }
 
 /// How many idle streams of blocking calls are kept.

@@ -31,8 +31,8 @@ pub(crate) fn instance() -> Arc<dyn Backend> {
 }
 
 // SAFETY: memory comes from the global allocator, which promises size, alignment and exclusivity,
-// from any thread. Copies and fills have ended when they return, so the provided answers of
-// `is_done` (true) and `wait` (by the host) hold. `alloc_zeroed` zeroes; copies and fills write their
+// from any thread. Copies and fills have ended when they return, so the provided answers of `is_done`
+// (true) and `wait` (by the host) hold; they know no stream, so any threads may make parts of one. `alloc_zeroed` zeroes; copies and fills write their
 // regions and nothing else, wherever in the process these lie, so any memory may count as a device's.
 // Streams are numbered, hence distinct. The answers about devices are constants.
 unsafe impl Backend for HostBackend {
@@ -115,6 +115,10 @@ unsafe impl Backend for HostBackend {
 
     fn link(&self, _device: DeviceId, other: &Device) -> Link {
         if other.host_addressable() { Link::Direct } else { Link::None }
+    }
+
+    fn shares_copies(&self) -> bool {
+        true
     }
 
     fn open_stream(&self, _device: DeviceId) -> Result<NativeStream> {

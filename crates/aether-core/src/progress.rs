@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::gate::Gate;
 use crate::memory::Retired;
 use crate::queue::Queue;
+use crate::sweep;
 use crate::sync::lock;
 use crate::unwind::{contain, log};
 
@@ -79,11 +80,13 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 /// How often workers look while some queue has work.
 const QUICKEST_TICK: Duration = Duration::from_micros(50);
 const SLOWEST_TICK: Duration = Duration::from_millis(2);
+/// How long a worker goes on looking after something moved: about as long as a piece of a copy takes.
+const PATIENCE: Duration = Duration::from_micros(100);
 
 /// One look, ended early when the time is over: a queue may have a long copy before it.
 fn look_until(until: Option<Instant>) -> bool {
     let engine = engine();
-    let mut moved = engine.free_retired();
+    let mut moved = engine.free_retired() | sweep::help(until);
     // One look ends although others enlist queues meanwhile.
     let count = lock(&engine.busy).len();
     for at in 0..count {
@@ -254,6 +257,7 @@ impl Engine {
 
     fn work(&self) {
         let mut tick = QUICKEST_TICK;
+        let mut moved_at = None;
         loop {
             // Panics are contained where they come from. Should one get this far, the worker stays.
             let looked = contain(|| {
@@ -268,8 +272,16 @@ impl Engine {
             });
             if matches!(looked, Ok(true)) {
                 tick = QUICKEST_TICK;
+                moved_at = Some(Instant::now());
                 continue;
             }
+            // What it has just done may be what others waited for, who leave the next to it.
+            let patient = moved_at.is_some_and(|it| it.elapsed() < PATIENCE);
+            if patient && !self.are_many_waiting() {
+                std::thread::yield_now();
+                continue;
+            }
+            moved_at = None;
             let entered = self.workers.enter();
             let nothing =
                 lock(&self.busy).is_empty() && self.retired_count.load(Ordering::SeqCst) == 0;

@@ -177,7 +177,8 @@ impl Queue {
             if !before_ended && front.on_host {
                 break;
             }
-            if only_begin && (front.begun || long) || !front.begun && !self.order(front) {
+            let quick = !long || front.task.begins_quickly() && !front.begun;
+            if only_begin && (front.begun || !quick) || !front.begun && !self.order(front) {
                 break;
             }
             let Some(mut front) = lists.waiting.pop_front() else { break };

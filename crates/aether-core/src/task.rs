@@ -6,20 +6,45 @@ use smallvec::SmallVec;
 
 use crate::backend::{NativeStream, Ordered, Region, Rows};
 use crate::stream::Completion;
+use crate::sweep::Sweep;
 use crate::{Backend, Operation, Result, Step};
 
 /// What a queue holds.
 pub(crate) enum Task {
-    Call { operation: Arc<dyn Operation>, token: u64 },
-    Copy { dst: Region, src: Region },
-    CopyRows { dst: Region, src: Region, rows: Rows },
-    Fill { dst: Region, pattern: [u8; 8], width: u8 },
+    Call {
+        operation: Arc<dyn Operation>,
+        token: u64,
+    },
+    Copy {
+        dst: Region,
+        src: Region,
+    },
+    CopyRows {
+        dst: Region,
+        src: Region,
+        rows: Rows,
+    },
+    Fill {
+        dst: Region,
+        pattern: [u8; 8],
+        width: u8,
+    },
+    /// A copy in slices: to the destination that has this place in the sweep.
+    Sweep {
+        sweep: Arc<Sweep>,
+        at: usize,
+    },
 }
 
 impl Task {
     /// Whether what it depends on has to have ended, rather than only to be ordered by the device.
     pub(crate) fn works_on_host(&self) -> bool {
         matches!(self, Self::Call { operation, .. } if operation.works_on_host())
+    }
+
+    /// Whether its first step is quick on every backend.
+    pub(crate) fn begins_quickly(&self) -> bool {
+        matches!(self, Self::Call { .. } | Self::Sweep { .. })
     }
 
     /// Begins it on a stream of the backend, or goes on with it.
@@ -32,6 +57,10 @@ impl Task {
         match self {
             Self::Call { operation, token } => {
                 return if first { operation.issue(*token) } else { operation.advance(*token) };
+            }
+            Self::Sweep { sweep, at } => {
+                // SAFETY: as for a plain copy; who pushed the task found the backend to share copies.
+                return unsafe { sweep.step(*at, first) };
             }
             // Nothing is nothing on every device, whatever its library says to an empty range.
             Self::Copy { dst: Region { bytes: 0, .. }, .. }

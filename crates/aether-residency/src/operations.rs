@@ -65,17 +65,6 @@ pub(crate) fn host_stream() -> Result<Stream> {
     Stream::new(&Device::cpu(0))
 }
 
-/// An operation on the last of a list of completions: it fails if any of them has failed.
-pub(crate) fn seal(
-    dst: SpanMut<'_>,
-    parts: Vec<Completion>,
-    stream: &Stream,
-) -> Result<Completion> {
-    check_tracked("gather", &dst.as_span())?;
-    // SAFETY: the operation touches no memory at all, and the span belongs to a chunk.
-    unsafe { enqueue(stream, &[], &[dst], Arc::new(Seal(parts)), 0) }
-}
-
 fn addressable(span: &Span<'_>) -> Result<(Device, Address)> {
     check_tracked("copy_async", span)?;
     match span.device().filter(|it| it.host_addressable()) {
@@ -113,26 +102,6 @@ unsafe impl Operation for Failure {
 
     fn advance(&self, _: u64) -> Result<Step> {
         Err(self.0.clone())
-    }
-
-    fn refused(&self, _: u64, _: &Error) {}
-}
-
-struct Seal(Vec<Completion>);
-
-// SAFETY: it touches no memory.
-unsafe impl Operation for Seal {
-    fn issue(&self, _: u64) -> Result<Step> {
-        Ok(Step::Pending)
-    }
-
-    fn advance(&self, _: u64) -> Result<Step> {
-        // Only looked at: running others from within an operation would nest without end.
-        if !self.0.iter().all(Completion::has_ended) {
-            return Ok(Step::Pending);
-        }
-        self.0.iter().try_for_each(Completion::wait)?;
-        Ok(Step::Issued)
     }
 
     fn refused(&self, _: u64, _: &Error) {}

@@ -5,10 +5,11 @@ use std::marker::PhantomData;
 
 use aether_core::{
     Chunk, Completion, Device, Element, Error, ErrorKind, Result, Rows, Stream, View, ViewMut,
+    progress,
 };
 
 use crate::blocks::{Blocks, Place};
-use crate::operations::{fail, host_stream, seal};
+use crate::operations::{fail, host_stream};
 use crate::{PartitionSpec, StreamTransport, Transport};
 
 /// An array whose samples, its last dimension, are partitioned over devices.
@@ -163,6 +164,7 @@ impl<T: Element, const R: usize, Tr: Transport> PartitionedArray<T, R, Tr> {
         let streams = self.own_streams()?;
         let mut queued = Vec::new();
         let mut outcome = Ok(());
+        self.call_for_help();
         for rank in 0..self.blocks.len() {
             let work = streams.get(rank).map(|stream| self.send(rank, stream));
             let sent = match work {
@@ -194,6 +196,7 @@ impl<T: Element, const R: usize, Tr: Transport> PartitionedArray<T, R, Tr> {
         let streams = self.own_streams()?;
         let mut queued = Vec::new();
         let mut outcome = Ok(());
+        self.call_for_help();
         for rank in 0..self.blocks.len() {
             let work = streams.get(rank).map(|stream| self.fetch(rank, stream));
             let fetched = match work {
@@ -205,7 +208,7 @@ impl<T: Element, const R: usize, Tr: Transport> PartitionedArray<T, R, Tr> {
         }
         let outcome = wait_for_all(&queued, outcome);
         if let Err(error) = &outcome {
-            // The rows of the ranks lie between each other: whoever wrote last is on record for all.
+            // A rank that was refused has left nothing on record.
             let bytes = self.host.size();
             let all = Rows { count: 1, bytes, dst_pitch: bytes, src_pitch: bytes };
             let whole = &mut self.host.span_of_mut(.., T::DTYPE)?;
@@ -216,7 +219,8 @@ impl<T: Element, const R: usize, Tr: Transport> PartitionedArray<T, R, Tr> {
 
     /// As [`PartitionedArray::gather`], rank `r` on stream `r`, and returns at once.
     ///
-    /// If the work of any rank fails, the whole gives its error until it is gathered or filled again.
+    /// If the work of a rank fails, its samples in the whole give the error, and so does the whole, until
+    /// they are gathered or filled again.
     ///
     /// # Errors
     /// `SizeMismatch` if there are not as many streams as ranks; those of
@@ -234,8 +238,6 @@ impl<T: Element, const R: usize, Tr: Transport> PartitionedArray<T, R, Tr> {
                 }
             }
         }
-        // The rows of the ranks lie between each other, so one rank's record covers another's failure.
-        seal(self.host.span_of_mut(.., T::DTYPE)?, queued.clone(), &host_stream()?)?;
         refused.map_or(Ok(queued), Err)
     }
 
@@ -322,6 +324,13 @@ impl<T: Element, const R: usize, Tr: Transport> PartitionedArray<T, R, Tr> {
         self.transport.copy_rows(to, block.span_of(place.own, T::DTYPE)?, rows)
     }
 
+    /// Wakes other threads for the ranks' copies, where these take longer than that.
+    fn call_for_help(&self) {
+        if self.blocks.len() > 1 && self.host.size() >= WORTH_WAKING {
+            progress::summon();
+        }
+    }
+
     fn check_streams(&self, streams: &[Stream], attempted: &'static str) -> Result<()> {
         if streams.len() == self.blocks.len() {
             return Ok(());
@@ -338,6 +347,9 @@ impl<T: Element, const R: usize, Tr: Transport> PartitionedArray<T, R, Tr> {
         Ok(self.streams.clone())
     }
 }
+
+/// From how many bytes on the copies of several ranks are worth more than one thread.
+const WORTH_WAKING: usize = 2 << 20;
 
 /// Some pairs of devices have blocking copies only.
 fn is_blocking_only(error: &Error) -> bool {

@@ -2,7 +2,7 @@
 
 use aether_core::{
     Completion, DType, Device, Error, ErrorKind, Link, Result, Rows, Span, SpanMut, Stream,
-    copy_async, copy_rows, copy_rows_async,
+    copy_async, copy_rows, copy_rows_async, progress,
 };
 
 use crate::operations;
@@ -136,6 +136,10 @@ impl<'a> Pipeline<'a> {
         let (pieces, hops) = (self.tiles.count(), self.path.hops());
         let mut last = None;
         for round in 0..(pieces + hops).saturating_sub(1) {
+            if round == 1 && pieces > 1 {
+                // Legs that are not a device's need a thread each.
+                progress::summon();
+            }
             for here in [false, true] {
                 for hop in (0..hops).rev() {
                     let piece = round.checked_sub(hop).filter(|&piece| piece < pieces);

@@ -110,8 +110,7 @@ impl<Tr: Transport> ReplicaSet<Tr> {
         let source = source.span()?;
         self.check_size(&source)?;
         let own = self.own_streams(&source)?;
-        let all = self.chunks.iter_mut().map(Some);
-        send(&self.transport, source, all, &own)
+        send(&self.transport, source, self.chunks.iter_mut(), &own)
     }
 
     /// Copies the source to every replica, bit by bit, replica `i` on stream `i`, and returns at once.
@@ -131,9 +130,8 @@ impl<Tr: Transport> ReplicaSet<Tr> {
             let reason = format!("{} streams for {} replicas", streams.len(), self.chunks.len());
             return Err(Error::new(ErrorKind::SizeMismatch, "broadcast_async", reason));
         }
-        let each = self.chunks.iter_mut().zip(streams);
-        each.map(|(chunk, stream)| self.transport.copy_async(chunk.span_mut()?, source, stream))
-            .collect()
+        let spans = self.chunks.iter_mut().map(Chunk::span_mut).collect::<Result<_>>()?;
+        self.transport.copy_each_async(spans, source, streams).into_iter().collect()
     }
 
     /// Compares the replicas with each other, once what writes them has ended, and names those that
@@ -188,7 +186,7 @@ impl<Tr: Transport> ReplicaSet<Tr> {
         };
         let source = source.span()?;
         let others = before.iter_mut().map(Some).chain([None]).chain(after.iter_mut().map(Some));
-        let wrong_ones = others.zip(&wrong).map(|(chunk, &wrong)| chunk.filter(|_| wrong));
+        let wrong_ones = others.zip(&wrong).filter_map(|(chunk, &wrong)| chunk.filter(|_| wrong));
         send(&self.transport, source, wrong_ones, &[])?;
         Ok(wrong.iter().enumerate().filter(|it| *it.1).map(|it| it.0).collect())
     }
@@ -215,36 +213,60 @@ impl<Tr: Transport> ReplicaSet<Tr> {
     }
 }
 
-/// Copies the source to each chunk, on the stream of the same place where there is one and the
-/// transport can, and waits for all of them.
+/// Copies the source to each chunk, on the stream of the same place where there are streams and the
+/// transport can, and waits for all of them, whatever came of the others.
 fn send<'a, Tr: Transport>(
     transport: &Tr,
     source: Span<'_>,
-    to: impl Iterator<Item = Option<&'a mut Chunk>>,
+    to: impl Iterator<Item = &'a mut Chunk>,
     streams: &[Stream],
 ) -> Result<()> {
-    let mut queued = Vec::new();
-    let mut outcome = Ok(());
-    for (index, chunk) in to.enumerate() {
-        let Some(chunk) = chunk else { continue };
-        let sent = match streams.get(index) {
-            Some(stream) => match transport.copy_async(chunk.span_mut()?, source, stream) {
-                Ok(work) => {
-                    queued.push(work);
-                    Ok(())
-                }
-                // Some pairs have blocking copies only.
-                Err(error) if error.kind() == ErrorKind::IllegalPair => {
-                    transport.copy(chunk.span_mut()?, source)
-                }
-                Err(error) => Err(error),
-            },
-            None => transport.copy(chunk.span_mut()?, source),
-        };
-        outcome = outcome.and(sent);
+    let mut chunks: Vec<_> = to.collect();
+    if streams.is_empty() {
+        return copy_to(transport, source, chunks.iter_mut());
     }
-    // Every one is waited for, whatever came of the others.
+    let (mut outcome, mut queued, mut only_blocking) = (Ok(()), Vec::new(), Vec::new());
+    let (mut places, mut spans, mut own) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, (chunk, stream)) in chunks.iter_mut().zip(streams).enumerate() {
+        match chunk.span_mut() {
+            Ok(span) => {
+                places.push(at);
+                spans.push(span);
+                own.push(stream.clone());
+            }
+            Err(error) => outcome = outcome.and(Err(error)),
+        }
+    }
+    for (at, work) in places.into_iter().zip(transport.copy_each_async(spans, source, &own)) {
+        match work {
+            Ok(work) => queued.push(work),
+            // Some pairs have blocking copies only.
+            Err(error) if error.kind() == ErrorKind::IllegalPair => only_blocking.push(at),
+            Err(error) => outcome = outcome.and(Err(error)),
+        }
+    }
+    let others = chunks.iter_mut().enumerate().filter(|it| only_blocking.contains(&it.0));
+    let outcome = outcome.and(copy_to(transport, source, others.map(|it| it.1)));
     queued.iter().map(Completion::wait).fold(outcome, Result::and)
+}
+
+/// Copies the source to each chunk by blocking copies.
+fn copy_to<'a, 'b: 'a, Tr: Transport>(
+    transport: &Tr,
+    source: Span<'_>,
+    to: impl Iterator<Item = &'a mut &'b mut Chunk>,
+) -> Result<()> {
+    let (mut outcome, mut spans) = (Ok(()), Vec::new());
+    for chunk in to {
+        match chunk.span_mut() {
+            Ok(span) => spans.push(span),
+            Err(error) => outcome = outcome.and(Err(error)),
+        }
+    }
+    if spans.is_empty() {
+        return outcome;
+    }
+    transport.copy_each(spans, source).into_iter().fold(outcome, Result::and)
 }
 
 fn no_replica(index: usize, count: usize) -> Error {

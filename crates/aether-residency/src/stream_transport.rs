@@ -13,7 +13,7 @@ use crate::pipeline::Pipeline;
 use crate::route::{Path, Route};
 use crate::staging::Pool;
 use crate::tiles::Tiles;
-use crate::transport::{Transport, check_rows};
+use crate::transport::{Transport, check_rows, stream_for};
 
 /// The transport over aether-core's copies and streams: it makes every pair of devices work.
 ///
@@ -170,6 +170,42 @@ impl Transport for StreamTransport {
         self.staged_async(&path, dst, src, one_row(src.bytes()), stream)
     }
 
+    /// The source is read once for all destinations that core copies to itself.
+    fn copy_each(&self, dsts: Vec<SpanMut<'_>>, src: Span<'_>) -> Vec<Result<()>> {
+        let is_direct = |dst: &SpanMut<'_>| {
+            self.path_between(dst, &src).is_ok_and(|path| path.route != Route::Staged)
+        };
+        let (mut direct, others) = parted(dsts, is_direct);
+        let copied = aether_core::copy_each(&mut direct.spans, &src);
+        let others = others.map(|_, dst| self.copy(dst, src));
+        together(direct.places, copied, others)
+    }
+
+    fn copy_each_async(
+        &self,
+        dsts: Vec<SpanMut<'_>>,
+        src: Span<'_>,
+        streams: &[Stream],
+    ) -> Vec<Result<Completion>> {
+        let count = dsts.len();
+        if streams.len() < count {
+            // Each destination is told for itself whether there is a stream for it.
+            let each = dsts.into_iter().enumerate();
+            let copy = |(at, dst)| self.copy_async(dst, src, stream_for(at, streams, count)?);
+            return each.map(copy).collect();
+        }
+        let is_direct = |dst: &SpanMut<'_>| {
+            self.path_between(dst, &src).is_ok_and(|path| goes_on_a_stream(&path))
+        };
+        let (mut direct, others) = parted(dsts, is_direct);
+        let of = |at: &usize| streams.get(*at).cloned();
+        let own: Vec<Stream> = direct.places.iter().filter_map(of).collect();
+        let queued = aether_core::copy_each_async(&mut direct.spans, &src, &own);
+        let others =
+            others.map(|at, dst| self.copy_async(dst, src, stream_for(at, streams, count)?));
+        together(direct.places, queued, others)
+    }
+
     fn copy_rows(&self, mut dst: SpanMut<'_>, src: Span<'_>, rows: Rows) -> Result<()> {
         let path = self.path_between(&dst, &src)?;
         if path.route != Route::Staged {
@@ -210,6 +246,41 @@ impl fmt::Debug for StreamTransport {
             .field("piece_bytes", &self.0.piece_bytes)
             .finish_non_exhaustive()
     }
+}
+
+/// Some of several destinations, and which they are.
+#[derive(Default)]
+struct Part<'a> {
+    places: Vec<usize>,
+    spans: Vec<SpanMut<'a>>,
+}
+
+impl<'a> Part<'a> {
+    fn map<T>(self, mut copy: impl FnMut(usize, SpanMut<'a>) -> T) -> Vec<(usize, T)> {
+        let each = self.places.into_iter().zip(self.spans);
+        each.map(|(at, dst)| (at, copy(at, dst))).collect()
+    }
+}
+
+/// Those that are direct, and the others.
+fn parted<'a>(
+    dsts: Vec<SpanMut<'a>>,
+    is_direct: impl Fn(&SpanMut<'a>) -> bool,
+) -> (Part<'a>, Part<'a>) {
+    let (mut direct, mut others) = (Part::default(), Part::default());
+    for (at, dst) in dsts.into_iter().enumerate() {
+        let part = if is_direct(&dst) { &mut direct } else { &mut others };
+        part.places.push(at);
+        part.spans.push(dst);
+    }
+    (direct, others)
+}
+
+/// All outcomes, in the order of the destinations.
+fn together<T>(places: Vec<usize>, outcomes: Vec<T>, others: Vec<(usize, T)>) -> Vec<T> {
+    let mut all: Vec<_> = places.into_iter().zip(outcomes).chain(others).collect();
+    all.sort_by_key(|it| it.0);
+    all.into_iter().map(|it| it.1).collect()
 }
 
 /// Whether core's own copy does it. What else goes by one copy, between memory of the host, is left

@@ -29,6 +29,33 @@ pub trait Transport {
     /// can't take part.
     fn copy_async(&self, dst: SpanMut<'_>, src: Span<'_>, stream: &Stream) -> Result<Completion>;
 
+    /// Copies all bytes of `src` to each of the destinations and returns when that is done: an outcome
+    /// for each, and no failure of one keeps another from its copy. Provided as one copy after the
+    /// other.
+    ///
+    /// # Errors
+    /// For each destination those of [`Transport::copy`].
+    fn copy_each(&self, dsts: Vec<SpanMut<'_>>, src: Span<'_>) -> Vec<Result<()>> {
+        dsts.into_iter().map(|dst| self.copy(dst, src)).collect()
+    }
+
+    /// As [`Transport::copy_each`], each copy on the stream of the same place and behind everything that
+    /// touches its memory, and returns at once.
+    ///
+    /// # Errors
+    /// For each destination those of [`Transport::copy_async`], and `SizeMismatch` where there is no
+    /// stream for it.
+    fn copy_each_async(
+        &self,
+        dsts: Vec<SpanMut<'_>>,
+        src: Span<'_>,
+        streams: &[Stream],
+    ) -> Vec<Result<Completion>> {
+        let count = dsts.len();
+        let each = dsts.into_iter().enumerate();
+        each.map(|(at, dst)| self.copy_async(dst, src, stream_for(at, streams, count)?)).collect()
+    }
+
     /// Copies rows of bytes, each side with a pitch of its own, and returns when that is done.
     /// Provided as one copy a row; bytes between the rows are never touched.
     ///
@@ -86,6 +113,19 @@ macro_rules! forward {
                 (**self).copy_async(dst, src, stream)
             }
 
+            fn copy_each(&self, dsts: Vec<SpanMut<'_>>, src: Span<'_>) -> Vec<Result<()>> {
+                (**self).copy_each(dsts, src)
+            }
+
+            fn copy_each_async(
+                &self,
+                dsts: Vec<SpanMut<'_>>,
+                src: Span<'_>,
+                streams: &[Stream],
+            ) -> Vec<Result<Completion>> {
+                (**self).copy_each_async(dsts, src, streams)
+            }
+
             fn copy_rows(&self, dst: SpanMut<'_>, src: Span<'_>, rows: Rows) -> Result<()> {
                 (**self).copy_rows(dst, src, rows)
             }
@@ -104,6 +144,14 @@ macro_rules! forward {
 }
 
 forward!(&Tr, Arc<Tr>, Box<Tr>);
+
+/// The stream for the destination of the same place.
+pub(crate) fn stream_for(at: usize, streams: &[Stream], count: usize) -> Result<&Stream> {
+    streams.get(at).ok_or_else(|| {
+        let reason = format!("{} streams for {count} destinations", streams.len());
+        Error::new(ErrorKind::SizeMismatch, "copy_async", reason)
+    })
+}
 
 /// How many rows there are that have a byte.
 fn filled(rows: Rows) -> usize {

@@ -7,7 +7,7 @@ use aether_core::{
     AsSpan, AsSpanMut, Chunk, Completion, DType, Device, ErrorKind, Result, Span, SpanMut, Stream,
 };
 use aether_residency::{PartitionedArray, StreamTransport, Transport};
-use common::{Held, REMOTE, Remote, Setting};
+use common::{Held, REMOTE, Remote, Setting, until};
 use proptest::prelude::*;
 
 fn numbers(count: usize, seed: u32) -> Vec<u32> {
@@ -308,6 +308,25 @@ fn a_transport_with_the_two_required_methods_moves_blocks_as_well() {
     assert!(!works[0].is_done());
     held.let_go();
     assert_eq!(works[0].wait().unwrap_err().reason(), "told to fail");
+}
+
+#[test]
+fn a_rank_that_has_to_wait_keeps_no_other_from_being_gathered() {
+    let devices = Device::cpus(3);
+    let streams: Vec<_> = devices.iter().map(|it| Stream::new(it).unwrap()).collect();
+    let mut array = PartitionedArray::<u32, 2>::padded(&devices, [3, 20], 8).unwrap();
+    fill(&mut array, 6);
+    array.scatter().unwrap();
+    // Twice: the second is behind the first rank by rank, and not as a whole.
+    let block = array.chunk_mut(1).unwrap().span_of_mut(.., DType::U8).unwrap();
+    let held = Held::on(block, false);
+    for _ in 0..2 {
+        let works = array.gather_async(&streams).unwrap();
+        until("the others are gathered", || works[0].is_done() && works[2].is_done());
+        assert!(!works[1].has_ended());
+    }
+    held.let_go();
+    assert_eq!(whole(&array), numbers(60, 6));
 }
 
 #[test]

@@ -318,6 +318,10 @@ unsafe impl<B: Backend + ?Sized> Backend for Checked<B> {
         self.inner.is_asynchronous()
     }
 
+    fn shares_copies(&self) -> bool {
+        self.inner.shares_copies()
+    }
+
     fn open_stream(&self, device: DeviceId) -> Result<NativeStream> {
         // Names of its own, because a backend may have one name for all its streams.
         Ok(self.detector.open(self.inner.open_stream(device)?))

@@ -253,6 +253,10 @@ unsafe impl<H: Hooks> Backend for Relay<H> {
         self.inner.is_asynchronous()
     }
 
+    fn shares_copies(&self) -> bool {
+        self.inner.shares_copies()
+    }
+
     fn open_stream(&self, device: DeviceId) -> Result<NativeStream> {
         self.hooks.open_stream(&*self.inner, device)
     }
