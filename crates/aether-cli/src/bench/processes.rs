@@ -31,6 +31,8 @@ pub(super) struct Processes {
     events: Receiver<Event>,
     /// Those on which one caller moves bytes; no worker takes part in that.
     devices: Vec<Device>,
+    /// Whether a worker failed: others may wait for it, and need not be waited for.
+    failed: bool,
 }
 
 /// What comes from workers.
@@ -73,7 +75,7 @@ impl Processes {
             }
             orders.extend(ranks.input(rank));
         }
-        Ok(Self { ranks, orders, events, devices })
+        Ok(Self { ranks, orders, events, devices, failed: false })
     }
 
     /// The answers of all workers, or why there aren't.
@@ -138,7 +140,9 @@ impl Driver for Processes {
             // One that doesn't read any more has ended, and that is told by its end.
             drop(writeln!(worker, "{order}"));
         }
-        let (times, wrong) = self.answers(case)?;
+        let answers = self.answers(case);
+        self.failed = answers.is_err();
+        let (times, wrong) = answers?;
         Ok(outcome(plan, &times, wrong))
     }
 }
@@ -148,7 +152,7 @@ impl Drop for Processes {
     fn drop(&mut self) {
         self.orders.clear();
         let until = Instant::now() + FAREWELL;
-        while self.ranks.left() > 0 {
+        while !self.failed && self.ranks.left() > 0 {
             match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Event::Ended(rank)) => drop(self.ranks.reap(rank)),
                 Ok(_) => {}
