@@ -19,6 +19,9 @@ use crate::turns::Plan;
 /// The sizes that are published.
 pub const BYTES: [usize; 4] = [64 << 10, 1 << 20, 16 << 20, 64 << 20];
 
+/// From where the plain copy is made by all cores; below, a second thread takes longer to wake than it helps.
+const SPREAD: usize = 1 << 20;
+
 /// The part's results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Movers {
@@ -65,6 +68,7 @@ pub fn run(plan: Plan, sizes: &[usize], mut progress: impl FnMut()) -> Result<Mo
     let mut rows = Vec::new();
     for &bytes in sizes {
         progress();
+        let cores = if bytes < SPREAD { 1 } else { cores() };
         let mut add = |what: String,
                        destinations: usize,
                        threads: usize,
@@ -76,19 +80,19 @@ pub fn run(plan: Plan, sizes: &[usize], mut progress: impl FnMut()) -> Result<Mo
         };
         let from = chunk(0, bytes)?;
         let mut to = chunk(1, bytes)?;
-        add("copy".into(), 1, cores(), 1.2, &mut || Ok(copy(&mut to, &from)?))?;
+        add("copy".into(), 1, cores, 1.2, &mut || Ok(copy(&mut to, &from)?))?;
         for replicas in [2, 4] {
             let mut set = ReplicaSet::new(&Device::cpus(replicas), bytes)?;
             set.broadcast(&from)?;
             let what = format!("replicate to {replicas}");
-            add(what, replicas as usize, cores(), 1.2, &mut || Ok(set.broadcast(&from)?))?;
+            add(what, replicas as usize, cores, 1.2, &mut || Ok(set.broadcast(&from)?))?;
         }
         for ranks in [2, 4] {
             let shape = [16, bytes / 16 / size_of::<f32>()];
             let mut array = PartitionedArray::<f32, 2>::new(&Device::cpus(ranks), shape)?;
             array.scatter()?;
-            add(format!("scatter to {ranks}"), 1, cores(), 1.2, &mut || Ok(array.scatter()?))?;
-            add(format!("gather from {ranks}"), 1, cores(), 1.2, &mut || Ok(array.gather()?))?;
+            add(format!("scatter to {ranks}"), 1, cores, 1.2, &mut || Ok(array.scatter()?))?;
+            add(format!("gather from {ranks}"), 1, cores, 1.2, &mut || Ok(array.gather()?))?;
         }
         // From memory to memory, each leg is a copy by one thread.
         let transport = StreamTransport::new().staging_always();

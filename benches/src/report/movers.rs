@@ -9,7 +9,7 @@ use crate::statistics::median;
 pub(super) fn page(movers: &Movers) -> String {
     format!(
         "{MADE}\n# Residency\n\n{}\nEach takes turns with a plain copy of the same bytes to as many destinations, by \
-         all cores (staging: by one thread,\nas each of its legs is). The better of ordinary and non-temporal \
+         all cores, or by one thread\nbelow 1 MiB and for staging, of which each leg is one. The better of ordinary and non-temporal \
          stores counts, and a ratio is the median of those of\nthe same turns.\n\n{}",
         setting(&movers.setting),
         table(movers),
