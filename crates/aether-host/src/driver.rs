@@ -11,6 +11,7 @@ use aether_core::{
 use crate::comm;
 use crate::lane::End;
 use crate::member::Communicator;
+use crate::processes;
 use crate::registry::{self, HostId};
 use crate::resource::HostRange;
 
@@ -34,7 +35,12 @@ impl Driver for Host {
 
     fn reaches(device: &Device, memory: &Device) -> bool {
         // One machine, one memory: a part of one chunk may be any member's buffer.
-        Self::supports(memory) && device.shares_backend(memory)
+        let plain = |it: &Device| it.shares_backend(&Device::cpu(0));
+        let is_heap = |it: &Device| processes::heap::is_of(it);
+        Self::supports(memory)
+            && (device.shares_backend(memory)
+                || is_heap(device) && plain(memory)
+                || plain(device) && is_heap(memory))
     }
 
     fn capabilities() -> Capabilities {

@@ -19,5 +19,6 @@ mod trouble;
 
 pub use driver::Host;
 pub use member::Communicator;
+pub use processes::heap::shared_device;
 pub use registry::HostId;
 pub use resource::HostRange;

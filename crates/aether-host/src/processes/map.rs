@@ -1,6 +1,6 @@
 //! Memory that several processes map: one writes it, the others read it.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use aether_core::{Error, ErrorKind, Result};
@@ -129,4 +129,18 @@ pub(crate) fn forbid_writers(file: BorrowedFd<'_>) -> Result<()> {
         Error::new(ErrorKind::Unsupported, "seal shared memory", reason)
             .caused_by(std::io::Error::from(error))
     })
+}
+
+/// The file, open for nothing but reading.
+///
+/// # Errors
+/// `Io` if /proc is not there.
+pub(crate) fn reopened(file: &OwnedFd) -> Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let opened = std::fs::File::open(&path).map_err(|error| {
+        Error::new(ErrorKind::Io, "open shared memory to read", error.to_string())
+            .on(&path)
+            .caused_by(error)
+    })?;
+    Ok(opened.into())
 }

@@ -8,13 +8,14 @@
 mod collective;
 mod ear;
 mod header;
-mod heap;
+pub(crate) mod heap;
 mod join;
 mod map;
 mod member;
 mod messages;
 mod participant;
 mod pod;
+mod ranges;
 mod shape;
 mod table;
 mod told;

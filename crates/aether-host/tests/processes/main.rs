@@ -29,6 +29,7 @@ const CASES: &[Case] = &[
     ("groups come and go", failures::groups_come_and_go),
     ("a rank twice", failures::a_rank_twice),
     ("collectives", results::collectives),
+    ("on the heap", results::on_the_heap),
     ("large", results::large),
     ("small after small", results::small_after_small),
 ];

@@ -1,7 +1,8 @@
 //! What every operation gives, to ranks that are processes.
 
-use aether_collective::ReduceOp;
-use aether_core::{Chunk, DType};
+use aether_collective::{Group, ReduceOp};
+use aether_core::{Chunk, DType, Device};
+use aether_host::Host;
 
 use crate::case::{Case, Kind};
 use crate::world::{World, run};
@@ -9,7 +10,18 @@ use crate::world::{World, run};
 /// Every operation, element type and reduction, at sizes that are nothing, one, odd, and more than what
 /// comes with a call.
 pub(crate) fn collectives(world: &World) {
-    let mut group = world.join("collectives");
+    all(world, world.join("collectives"));
+}
+
+/// The same with memory that the others reach directly, some of the ranks' or all.
+pub(crate) fn on_the_heap(world: &World) {
+    let device = |rank: usize| aether_host::shared_device(rank as u32).unwrap();
+    all(world, world.join_on("heap", &device(world.rank)));
+    let own = if world.rank == 0 { Device::cpu(0) } else { device(world.rank) };
+    all(world, world.join_on("mixed", &own));
+}
+
+fn all(world: &World, mut group: Group<Host>) {
     let counts = [0, 1, 67, 1009, 20_011];
     let at_length = [DType::F32, DType::BF16, DType::U8];
     let mut seed = 0;
@@ -35,7 +47,12 @@ pub(crate) fn collectives(world: &World) {
 
 /// More than is staged at a time.
 pub(crate) fn large(world: &World) {
-    let mut group = world.join("large");
+    in_pieces(world, world.join("large"));
+    let device = aether_host::shared_device(world.rank as u32).unwrap();
+    in_pieces(world, world.join_on("large on the heap", &device));
+}
+
+fn in_pieces(world: &World, mut group: Group<Host>) {
     for (seed, kind) in Kind::ALL.into_iter().enumerate() {
         let (ranks, root, seed) = (world.ranks, seed % world.ranks, seed as u64);
         // 64-bit integers, since the naive ones take their time for each element.
@@ -75,6 +92,12 @@ fn two_processes_get_what_the_naive_ones_give() {
 #[test]
 fn three_processes_get_what_the_naive_ones_give() {
     run("collectives", 3);
+}
+
+#[test]
+fn memory_that_others_reach_directly_gives_the_same() {
+    run("on the heap", 2);
+    run("on the heap", 3);
 }
 
 #[test]

@@ -37,6 +37,12 @@ impl World {
         self.join_with(name, &self.config(name)).unwrap()
     }
 
+    /// As [`World::join`], with this device.
+    pub(crate) fn join_on(&self, name: &str, device: &Device) -> Group<Host> {
+        let at = Directory::new(self.place.join(name), self.rank, self.ranks).unwrap();
+        Group::join_at(&at, device, &self.config(name)).unwrap()
+    }
+
     pub(crate) fn config(&self, name: &str) -> GroupConfig {
         GroupConfig::default().with_deadline(PATIENCE / 2).named(name)
     }
