@@ -9,6 +9,6 @@ pub use aether_collective::{
 };
 pub use aether_core::*;
 #[cfg(feature = "host")]
-pub use aether_host::Host;
+pub use aether_host::{Host, shared_device};
 pub use aether_residency::*;
 pub use registry::{Registry, Source};

@@ -4,13 +4,17 @@ use aether::{Chunk, DType, Device, Error, ErrorKind, Result, Span, SpanMut};
 
 use crate::cli::{MemoryName, Mode};
 
-/// The device of one rank.
-pub(super) fn device(_mode: Mode, _memory: MemoryName, rank: usize) -> Result<Device> {
+/// The device of one rank. That of a process has its chunks in the process's shared heap, and is there
+/// before the group forms; ordinary memory needs none.
+pub(super) fn device(mode: Mode, memory: MemoryName, rank: usize) -> Result<Device> {
     let index = u32::try_from(rank).map_err(|_| {
         let reason = format!("there are fewer devices than ranks: rank {rank}");
         Error::new(ErrorKind::RankOutOfRange, "bench", reason).about_ranks([rank])
     })?;
-    Ok(Device::cpu(index))
+    match (mode, memory) {
+        (Mode::Processes, MemoryName::Chunks) => aether::shared_device(index),
+        _ => Ok(Device::cpu(index)),
+    }
 }
 
 /// So many bytes of a chunk.
