@@ -17,6 +17,7 @@ mod hygiene;
 mod loom;
 mod miri;
 mod report;
+mod soak;
 mod tally;
 mod workspace;
 
@@ -49,6 +50,8 @@ enum Chore {
     Loom,
     /// Run the tests that look for undefined behaviour under miri.
     Miri,
+    /// Kill and stop processes of groups at random, and make millions of small calls.
+    Soak(soak::Soak),
 }
 
 fn main() -> ExitCode {
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Chore::Deps => deps::run(&workspace),
         Chore::Loom => loom::run(&workspace),
         Chore::Miri => miri::run(&workspace),
+        Chore::Soak(options) => soak::run(&workspace, &options),
     };
     match report.verdict {
         Verdict::Passed(note) => {

@@ -39,7 +39,9 @@
 //!     if let Some(code) = processes::worker::<Apart>() {
 //!         return code;
 //!     }
-//!     aether_conformance::run(collectives::trials(Fixture))
+//!     let code = aether_conformance::run(collectives::trials(Fixture));
+//!     processes::dismiss();
+//!     code
 //! }
 //! ```
 
@@ -94,4 +96,9 @@ pub trait Remote: Send + Sync + 'static {
 /// test program's `main`. `None` if it was not.
 pub fn worker<R: Remote>() -> Option<ExitCode> {
     pool::is_worker_of::<R>().then(serve::process::<R>)
+}
+
+/// Ends all workers and waits for them. Without it they end soon after the program that started them.
+pub fn dismiss() {
+    pool::dismiss();
 }

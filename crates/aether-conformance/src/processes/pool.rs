@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use aether_core::{DeviceId, Error, ErrorKind, Result};
 
@@ -32,6 +34,8 @@ pub(super) struct Link {
     socket: Mutex<UnixStream>,
     seats: Mutex<HashMap<u64, Arc<Seat>>>,
     ended: AtomicBool,
+    /// The thread that listens, and waits for the process.
+    listener: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A worker for a device, as long as the device is in a group.
@@ -44,6 +48,20 @@ pub(super) struct Lease {
 /// Whether this process was started as a worker.
 pub(super) fn is_worker_of<R: Remote>() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|it| it == R::NAME)
+}
+
+/// Has all workers end, and waits for them.
+pub(super) fn dismiss() {
+    let pools = std::mem::take(&mut *lock(&POOLS));
+    for workers in pools.into_values() {
+        let busy = workers.busy.into_values().map(|it| it.0);
+        for link in workers.idle.into_iter().chain(busy) {
+            // One that has ended has closed it.
+            drop(lock(&link.socket).shutdown(Shutdown::Both));
+            let listener = lock(&link.listener).take();
+            drop(listener.map(JoinHandle::join));
+        }
+    }
 }
 
 impl Lease {
@@ -103,9 +121,12 @@ impl Link {
             socket: Mutex::new(ours),
             seats: Mutex::default(),
             ended: AtomicBool::new(false),
+            listener: Mutex::default(),
         });
         let listener = Arc::clone(&link);
-        std::thread::Builder::new().spawn(move || listener.listen(listening, child))?;
+        let spawned =
+            std::thread::Builder::new().spawn(move || listener.listen(listening, child))?;
+        *lock(&link.listener) = Some(spawned);
         Ok(link)
     }
 

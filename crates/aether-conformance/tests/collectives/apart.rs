@@ -1,6 +1,7 @@
-//! The host's driver with a worker for each rank: in threads, which shows what the way to the workers
-//! itself does.
+//! The host's driver with a worker for each rank: in processes, on plain memory and on that of the shared
+//! heap; and, a part of the suite, in threads, which shows what the way to the workers itself does.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use aether_collective::GroupConfig;
 use aether_conformance::checked::Checked;
 use aether_conformance::collectives::subject::Fixed;
 use aether_conformance::collectives::{self, Case, CollectiveFixture};
-use aether_conformance::processes::{Processes, Remote};
+use aether_conformance::processes::{self, Processes, Remote};
 use aether_core::Device;
 use aether_host::Host;
 use libtest_mimic::Trial;
@@ -66,17 +67,39 @@ impl Remote for Threads {
     const IN_THREADS: bool = true;
 }
 
-/// The suite by workers.
-pub(crate) fn trials() -> Vec<Trial> {
-    suite("threads", || Apart(Threads))
+/// The host's driver in processes.
+#[derive(Clone, Copy, Debug)]
+struct Plain;
+
+impl Remote for Plain {
+    type Driver = Host;
+    const NAME: &'static str = "host";
 }
 
-fn suite<R: Remote>(name: &str, fixture: fn() -> Apart<R>) -> Vec<Trial> {
+/// Serves as a worker, if this process is one.
+pub(crate) fn worker() -> Option<ExitCode> {
+    processes::worker::<Plain>().or_else(processes::worker::<Flawed>)
+}
+
+/// The suite by workers.
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = suite("processes", || Apart(Plain), &[""]);
+    trials.extend(suite(
+        "threads",
+        || Apart(Threads),
+        &["in_place::", "messages::", "departure::"],
+    ));
+    trials
+}
+
+/// The cases of these themes.
+fn suite<R: Remote>(name: &str, fixture: fn() -> Apart<R>, themes: &[&str]) -> Vec<Trial> {
     let trial = |case: Case| {
         let name = format!("{name}::{}", case.name);
         Trial::ignorable_test(name, move || case.run(&Fixed(fixture()))).with_kind("host")
     };
-    collectives::cases().into_iter().map(trial).collect()
+    let chosen = |it: &Case| themes.iter().any(|theme| it.name.starts_with(theme));
+    collectives::cases().into_iter().filter(chosen).map(trial).collect()
 }
 
 /// The host's driver with a defect, by workers.
@@ -86,7 +109,6 @@ struct Flawed;
 impl Remote for Flawed {
     type Driver = Broken<false>;
     const NAME: &'static str = "host with a defect";
-    const IN_THREADS: bool = true;
 }
 
 /// A fixture for it, with one defect.

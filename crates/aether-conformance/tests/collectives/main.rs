@@ -18,6 +18,10 @@ use std::process::ExitCode;
 use aether_conformance::collectives;
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    if let Some(code) = apart::worker() {
+        return code;
+    }
     let mut trials = Vec::new();
     let host = collectives::trials(host::OnTheHost);
     trials.extend(host.into_iter().map(|it| it.with_kind("host")));
@@ -27,5 +31,8 @@ fn main() -> ExitCode {
     #[cfg(unix)]
     trials.extend(apart::trials().into_iter().chain(apart::mutants()));
     trials.extend(mutants::trials());
-    aether_conformance::run(trials)
+    let code = aether_conformance::run(trials);
+    #[cfg(unix)]
+    aether_conformance::processes::dismiss();
+    code
 }
