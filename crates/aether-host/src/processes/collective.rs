@@ -159,7 +159,7 @@ impl Collective {
         self.compare(table)?;
         self.sources.clear();
         self.targets.clear();
-        for peer in &table.peers {
+        for peer in table.peers.iter() {
             let call = self.call_of(peer.header());
             self.sources.push(Place::of_word(call.source.peek()));
             self.targets.push(Place::of_word(call.target.peek()));

@@ -160,11 +160,6 @@ impl Wait {
         self.version.set(version + 2);
     }
 
-    /// Whether it says that something is waited for. For the owner.
-    pub(crate) fn is_written(&self) -> bool {
-        self.ranks.iter().any(|it| it.peek() != 0)
-    }
-
     /// The call and the ranks that it waits for; nothing if there is none, or it changes just now.
     pub(crate) fn read(&self) -> Option<(String, Vec<usize>)> {
         let version = self.version.get();

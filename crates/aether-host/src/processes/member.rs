@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, TryLockError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use aether_collective::{GroupConfig, Signature};
 use aether_core::{DType, Device, Error, ErrorKind, Result};
@@ -31,6 +31,8 @@ struct Current {
     looks: u32,
     /// Looks since something moved.
     idle: u32,
+    /// The others are shown what it waits for.
+    is_shown: bool,
     collective: Collective,
     messages: Messages,
 }
@@ -233,11 +235,11 @@ impl Current {
 
     /// Something moved.
     fn awake(&mut self, table: &Table) {
-        if self.idle > LOOKS_AWAKE {
+        if self.idle >= LOOKS_AWAKE {
             table.own().asleep.set(false);
-            if table.own().wait.is_written() {
-                table.own().wait.write("", &[]);
-            }
+        }
+        if std::mem::take(&mut self.is_shown) {
+            table.own().wait.write("", &[]);
         }
         self.idle = 0;
     }
@@ -255,8 +257,11 @@ impl Current {
         // Who is gone comes first: a rank that is then found absent made no call before it went.
         let gone: Vec<(usize, String)> =
             table.others().filter_map(|(rank, _)| Some((rank, table.gone(rank)?))).collect();
-        let late = self.is_late(table);
-        if gone.is_empty() && !late && self.idle < LOOKS_AWAKE {
+        let waited = self.waited();
+        let late = waited >= table.config.deadline;
+        // Looks may be few where there is much else to do, and the others' deadlines pass all the same.
+        let long = self.idle >= LOOKS_AWAKE || waited >= table.config.deadline / 4;
+        if gone.is_empty() && !late && !long {
             return;
         }
         let absent = self.absent(table);
@@ -266,15 +271,20 @@ impl Current {
             trouble::report_gone(table, &self.describe(), &needed);
         } else if late {
             trouble::report_late(table, &self.describe(), &absent);
-        } else if !table.own().wait.is_written() {
+        } else if !self.is_shown {
             table.own().wait.write(&self.describe(), &absent);
+            self.is_shown = true;
         }
     }
 
     fn is_late(&mut self, table: &Table) -> bool {
+        self.waited() >= table.config.deadline
+    }
+
+    /// How long ago the operation was first seen unfinished.
+    fn waited(&mut self) -> Duration {
         let now = Instant::now();
-        let since = *self.since.get_or_insert(now);
-        now.saturating_duration_since(since) >= table.config.deadline
+        now.saturating_duration_since(*self.since.get_or_insert(now))
     }
 
     fn absent(&self, table: &Table) -> Vec<usize> {

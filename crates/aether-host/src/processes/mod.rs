@@ -5,6 +5,7 @@
 //! its process is read where it is. So every rank writes its own memory alone, and one that was stopped
 //! and goes on later can change nothing of anybody else's.
 
+mod circles;
 mod collective;
 mod ear;
 mod header;

@@ -15,7 +15,7 @@ use super::map::Map;
 use super::participant::{Own, Peer, header};
 use super::pod::Place;
 use super::shape::Shape;
-use super::{join, told};
+use super::{circles, join, told};
 use crate::resource::HostRange;
 
 /// What a participant knows of its group.
@@ -25,7 +25,7 @@ pub(crate) struct Table {
     pub(crate) shape: Shape,
     pub(crate) config: GroupConfig,
     /// By rank, this one too.
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) peers: Arc<Vec<Peer>>,
     watch: Arc<Watch>,
     map: Map,
     broken: OnceLock<Error>,
@@ -55,6 +55,8 @@ impl Table {
             })
         };
         let lives = peers.iter().map(|it| duplicate(&it.life)).collect::<Result<Vec<_>>>()?;
+        let peers = Arc::new(peers);
+        circles::enter(&peers);
         let watch = Watch::new(offer.bell, lives.into_iter());
         ear::listen(&watch)?;
         let cores = std::thread::available_parallelism().map_or(1, |it| it.get());
