@@ -10,7 +10,7 @@ use aether_conformance::checked::Checked;
 use aether_conformance::collectives::subject::Fixed;
 use aether_conformance::collectives::{self, Case, CollectiveFixture};
 use aether_conformance::processes::{self, Processes, Remote};
-use aether_core::Device;
+use aether_core::{Device, Result};
 use aether_host::Host;
 use libtest_mimic::Trial;
 
@@ -76,14 +76,43 @@ impl Remote for Plain {
     const NAME: &'static str = "host";
 }
 
+/// The same, on memory of the shared heap.
+#[derive(Clone, Copy, Debug)]
+struct Heap;
+
+impl Remote for Heap {
+    type Driver = Host;
+    const NAME: &'static str = "host on the shared heap";
+
+    fn memory(device: &Device) -> Result<Device> {
+        aether_host::shared_device(device.id().index)
+    }
+}
+
 /// Serves as a worker, if this process is one.
 pub(crate) fn worker() -> Option<ExitCode> {
-    processes::worker::<Plain>().or_else(processes::worker::<Flawed>)
+    let plain = processes::worker::<Plain>();
+    plain.or_else(processes::worker::<Heap>).or_else(processes::worker::<Flawed>)
 }
+
+/// The themes that depend on where memory is.
+const ON_HEAP: &[&str] = &[
+    "absence::",
+    "after_failure::",
+    "departure::",
+    "in_place::",
+    "messages::",
+    "moves::",
+    "order::",
+    "ordering::",
+    "results::",
+    "shapes::",
+];
 
 /// The suite by workers.
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = suite("processes", || Apart(Plain), &[""]);
+    trials.extend(suite("shared heap", || Apart(Heap), ON_HEAP));
     trials.extend(suite(
         "threads",
         || Apart(Threads),
