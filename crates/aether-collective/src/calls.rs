@@ -113,6 +113,38 @@ impl<D: CollectiveDriver> Calls<D> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Tells the device's backend of the call, hands it to the driver, and asks how far it is.
+    ///
+    /// # Safety
+    /// As [`Call::enqueue`]; the accesses are all of the call's.
+    unsafe fn begin(&self, call: &Call<D>, touches: &[Touch]) -> Result<bool> {
+        let backend = self.stream.device().backend();
+        backend.observe(Some(self.stream.native()), touches);
+        // SAFETY: the caller promises the driver's contract for the call's resources.
+        unsafe { call.enqueue(&self.comm, D::comm_stream(&self.stream)) }?;
+        D::issued(&self.comm)
+    }
+
+    /// One step of a call that its caller carries out in hand: begins it, or goes on with it.
+    ///
+    /// # Errors
+    /// The call has failed, and the group with it. Nobody touches the call's memory any more.
+    ///
+    /// # Safety
+    /// As [`Call::enqueue`]; the accesses are all of the call's; the stream is in hand.
+    pub(crate) unsafe fn step_in_hand(
+        &self,
+        call: &Call<D>,
+        touches: &[Touch],
+        first: bool,
+    ) -> Result<Step> {
+        self.step(|| match first {
+            // SAFETY: the caller's promise is the same.
+            true => unsafe { self.begin(call, touches) },
+            false => D::issued(&self.comm),
+        })
+    }
+
     /// Asks the driver; if the call has failed, so has the group.
     fn step(&self, ask: impl FnOnce() -> Result<bool>) -> Result<Step> {
         let answer = self.contain("run a collective", ask);
@@ -133,13 +165,10 @@ unsafe impl<D: CollectiveDriver> Operation for Calls<D> {
                 let error = Error::new(ErrorKind::Backend, "issue a call", reason);
                 return Err(error.on(self.stream.device()));
             };
-            let backend = self.stream.device().backend();
-            backend.observe(Some(self.stream.native()), &it.touches);
             // SAFETY: `Member::put` recorded every access of the call before it was issued: memory of
             // chunks stays until the completion, borrowed memory is kept by who waits for it, and what
             // conflicts is ordered. The planner checked alignment, sizes and overlap.
-            unsafe { it.call.enqueue(&self.comm, D::comm_stream(&self.stream)) }?;
-            D::issued(&self.comm)
+            unsafe { self.begin(&it.call, &it.touches) }
         })
     }
 

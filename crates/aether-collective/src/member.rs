@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aether_core::{
-    Chunk, Completion, Device, Error, ErrorKind, Result, Span, SpanMut, Stream, check_tracked,
-    enqueue,
+    Chunk, Completion, Device, Error, ErrorKind, InHand, Result, Span, SpanMut, Step, Steps,
+    Stream, Touch, check_tracked, enqueue,
 };
+use smallvec::SmallVec;
 
 use crate::call::Call;
 use crate::calls::Calls;
@@ -160,6 +161,28 @@ impl<D: CollectiveDriver> Member<D> {
         queued
     }
 
+    /// Takes the member's stream in hand for a checked call, if the call is small and nothing is before
+    /// it; false if it has to be queued.
+    ///
+    /// # Safety
+    /// As for [`Member::enqueue`], until the call was waited for.
+    pub(crate) unsafe fn take_in_hand<'a>(
+        &'a self,
+        plan: &'a Plan<'_, D>,
+        hand: &mut InHand<'a, Held<'a, D>>,
+    ) -> bool {
+        if D::capabilities().on_stream || plan.scratch.is_some() {
+            return false;
+        }
+        let (reads, writes) = (&plan.reads, &plan.writes);
+        let touches = reads.iter().map(Span::touch).chain(writes.iter().map(SpanMut::touch));
+        let touches: SmallVec<[Touch; 2]> = touches.collect();
+        let held = Held { calls: &self.calls, call: &plan.call, touches };
+        // SAFETY: the call was resolved from these spans, and the driver "reads only what the method's
+        // documentation says is read and writes only what is written", and is done when it says so.
+        unsafe { hand.take(&self.stream, reads, writes, held) }
+    }
+
     /// Breaks the group because of `why`: for the other ranks too, where the driver can.
     pub(crate) fn abort(&self, why: &Error) {
         self.calls.fail(why);
@@ -192,6 +215,22 @@ impl<D: CollectiveDriver> Member<D> {
 
     fn lock_beat(&self) -> MutexGuard<'_, Option<Chunk>> {
         self.beat.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that its caller carries out in hand. Made by [`Member::take_in_hand`] alone.
+pub(crate) struct Held<'a, D: CollectiveDriver> {
+    calls: &'a Calls<D>,
+    call: &'a Call<D>,
+    touches: SmallVec<[Touch; 2]>,
+}
+
+impl<D: CollectiveDriver> Steps for Held<'_, D> {
+    fn step(&mut self, first: bool) -> Result<Step> {
+        // SAFETY: who took the stream in hand borrows the spans, and excludes what conflicts with them,
+        // until the call was waited for, which is what the driver's contract asks; the planner checked
+        // alignment, sizes and overlap; the touches are those of all spans.
+        unsafe { self.calls.step_in_hand(self.call, &self.touches, first) }
     }
 }
 

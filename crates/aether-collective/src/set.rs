@@ -8,7 +8,7 @@ mod typed;
 
 use std::fmt;
 
-use aether_core::{Completion, Device, Error, ErrorKind, Result};
+use aether_core::{Completion, Device, Error, ErrorKind, InHand, Result, Span};
 use smallvec::SmallVec;
 
 use crate::compose::compose;
@@ -132,6 +132,10 @@ pub(crate) fn run_all<'a, D: CollectiveDriver>(
 ) -> Result<()> {
     let mut plans = Plans::new();
     plan_all(members, requests, &mut plans)?;
+    if let Some(outcome) = run_in_hand(members, &plans) {
+        return outcome;
+    }
+    plans.iter().try_for_each(Member::check_memory)?;
     // SAFETY: `Queued` waits for the end of everything that was queued before this function returns
     // or unwinds, and the requests' spans outlive the function.
     let queued = unsafe { enqueue_all(members, &mut plans) }?;
@@ -145,6 +149,7 @@ pub(crate) fn submit_all<'a, D: CollectiveDriver>(
 ) -> Result<Work> {
     let mut plans = Plans::new();
     plan_all(members, requests, &mut plans)?;
+    plans.iter().try_for_each(Member::check_memory)?;
     plans.iter().try_for_each(Member::check_tracked)?;
     // SAFETY: every span is tracked, as was just checked.
     let queued = unsafe { enqueue_all(members, &mut plans) }?;
@@ -153,7 +158,34 @@ pub(crate) fn submit_all<'a, D: CollectiveDriver>(
 
 type Plans<'a, D> = SmallVec<[Plan<'a, D>; 4]>;
 
-/// Checks everything of every member. Plans are large, so they stay where the caller has them.
+/// How many bytes the calls of one caller touch at most if they are made in hand: for more, it pays to
+/// have the workers help.
+const IN_HAND: usize = 1 << 20;
+
+/// Carries the calls out in the caller's hand, and tells their outcome; none if they are large or
+/// something is before them, and they have to be queued.
+fn run_in_hand<D: CollectiveDriver>(
+    members: &[Member<D>],
+    plans: &Plans<'_, D>,
+) -> Option<Result<()>> {
+    let reads = plans.iter().flat_map(|it| &it.reads).map(Span::bytes);
+    let writes = plans.iter().flat_map(|it| &it.writes).map(|it| it.as_span().bytes());
+    if reads.chain(writes).fold(0, usize::saturating_add) > IN_HAND {
+        return None;
+    }
+    let ranks = members.first().map_or(0, |it| it.ranks);
+    let mut hand = InHand::new((ranks + 1).saturating_sub(members.len()));
+    for (member, plan) in members.iter().zip(plans) {
+        // SAFETY: `hand` waits for the end of every call before this function returns or unwinds, and
+        // the requests' spans outlive the plans.
+        if !unsafe { member.take_in_hand(plan, &mut hand) } {
+            return None;
+        }
+    }
+    Some(hand.wait())
+}
+
+/// Checks everything of every member that its memory's records don't tell. Plans are large, so they stay where the caller has them.
 fn plan_all<'a, D: CollectiveDriver>(
     members: &[Member<D>],
     requests: impl ExactSizeIterator<Item = Request<'a>>,
@@ -169,7 +201,6 @@ fn plan_all<'a, D: CollectiveDriver>(
     }
     agree::check(members, plans)?;
     overlap::check(plans)?;
-    plans.iter().try_for_each(Member::check_memory)?;
     members.iter().zip(plans).try_for_each(|(member, plan)| compose(plan, member))
 }
 

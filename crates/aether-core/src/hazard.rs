@@ -136,7 +136,9 @@ impl Hazards {
     /// Drops records that tell nothing any more: of the conflicting ones those that have ended, bar
     /// failed writes. The host goes on because it saw their end. The others are left for an access
     /// that conflicts with them, unless they have become many.
-    fn settle(&mut self, extent: &Extent, writes: bool) {
+    ///
+    /// True if no conflicting record is left.
+    pub(crate) fn settle(&mut self, extent: &Extent, writes: bool) -> bool {
         let many = self.records.len() > MANY;
         self.records.retain(|it| {
             if !many && !it.conflicts(extent, writes) {
@@ -152,6 +154,12 @@ impl Hazards {
                 }
             }
         });
+        !self.records.iter().any(|it| it.conflicts(extent, writes))
+    }
+
+    /// Whether nothing is on record.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
     }
 
     fn trim(&mut self, extent: &Extent) {

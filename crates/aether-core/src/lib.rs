@@ -10,6 +10,7 @@ mod error;
 mod extent;
 mod failures;
 mod gate;
+mod hand;
 mod hazard;
 mod host;
 mod listed;
@@ -37,6 +38,7 @@ pub use copy::{copy, copy_async, copy_rows, copy_rows_async, fill, fill_async, l
 pub use device::{Device, DeviceId, DeviceKind};
 pub use dtype::{DType, Element};
 pub use error::{Error, ErrorKind, Result};
+pub use hand::{InHand, Steps};
 pub use host::HostBackend;
 pub use operation::{Operation, Step};
 pub use order::{check_tracked, enqueue};

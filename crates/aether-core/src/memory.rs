@@ -2,10 +2,11 @@
 
 use std::alloc::Layout;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::backend::{Address, Region, Touch};
+use crate::extent::Extent;
 use crate::hazard::Hazards;
 use crate::stream::Completion;
 use crate::sync::lock;
@@ -21,6 +22,9 @@ pub(crate) struct Memory {
     /// How many exported tensors read the memory.
     exports: AtomicUsize,
     hazards: Mutex<Hazards>,
+    /// Nothing is on record. Whoever conflicts with what is being recorded has been given the memory
+    /// after that, so that the flag needs no order of its own.
+    quiet: AtomicBool,
     /// Taken when the memory is retired.
     origin: Mutex<Option<Origin>>,
 }
@@ -60,6 +64,7 @@ impl Memory {
             writable,
             exports: AtomicUsize::new(0),
             hazards: Mutex::default(),
+            quiet: AtomicBool::new(true),
             origin: Mutex::new(Some(origin)),
         }
     }
@@ -85,8 +90,34 @@ impl Memory {
         !matches!(*lock(&self.origin), Some(Origin::Borrowed))
     }
 
+    /// The record, to add to it.
     pub(crate) fn hazards(&self) -> MutexGuard<'_, Hazards> {
-        lock(&self.hazards)
+        let hazards = lock(&self.hazards);
+        self.quiet.store(false, Ordering::Relaxed);
+        hazards
+    }
+
+    /// Whether nothing at all is on record, as far as a look without a lock can tell: what the caller
+    /// has a right to know of, it knows.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Relaxed)
+    }
+
+    /// Drops records that tell nothing any more, and says whether none is left that an access conflicts
+    /// with.
+    pub(crate) fn settle(&self, extent: &Extent, writes: bool) -> bool {
+        let mut hazards = lock(&self.hazards);
+        let free = hazards.settle(extent, writes);
+        self.quiet.store(hazards.is_empty(), Ordering::Relaxed);
+        free
+    }
+
+    /// Whether the last write of some byte is known to have failed.
+    ///
+    /// # Errors
+    /// That failure.
+    pub(crate) fn failure(&self, extent: &Extent) -> Result<()> {
+        if self.is_quiet() { Ok(()) } else { lock(&self.hazards).failure(extent) }
     }
 
     /// One more exported tensor reads the memory.
@@ -122,8 +153,9 @@ impl Memory {
         if range.is_empty() {
             return Ok(());
         }
-        loop {
-            let pending = self.hazards().pending(&range.clone().into(), writes)?;
+        let extent = Extent::from(range.clone());
+        while !self.is_quiet() && !self.settle(&extent, writes) {
+            let pending = lock(&self.hazards).pending(&extent, writes)?;
             let Some(work) = pending else { break };
             // How it ended is told by the record, byte by byte.
             drop(work.wait());

@@ -71,8 +71,11 @@ impl Drop for Crowd {
 
 /// How long a waiter looks without giving its core away, then how long it yields before it sleeps.
 const SPINS: u32 = 64;
-/// How long it looks where as many threads wait as there are cores: what they wait for needs a core.
+/// How long it looks where more threads wait for each other than there are cores: what they wait for
+/// needs one.
 const FEW_SPINS: u32 = 2;
+/// How long it looks before it asks whether as many threads wait as there are cores.
+const SOME_SPINS: u32 = 16;
 const YIELDS: u32 = 256;
 /// How long sleepers sleep at most: deadlines and devices that ring no bell are seen at this pace.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(200);
@@ -155,44 +158,80 @@ pub(crate) fn retire(it: Retired) {
     engine.workers.ring();
 }
 
+/// What a look at something that is waited for came to.
+pub(crate) enum Look {
+    /// It is there.
+    Reached,
+    /// Something moved, and may move again.
+    Moved,
+    Idle,
+}
+
 /// Waits until the ticket of the queue has ended; false if the time is over first.
 pub(crate) fn wait_until(queue: &Queue, ticket: u64, until: Option<Instant>) -> bool {
-    wait_for(queue, until, || queue.is_done(ticket))
+    wait_for_queue(queue, until, || queue.is_done(ticket))
 }
 
 /// Waits until the ticket of the queue was issued: the stream is then ordered behind all that the
 /// operation depends on.
 pub(crate) fn wait_until_issued(queue: &Queue, ticket: u64) {
-    wait_for(queue, None, || queue.is_issued(ticket));
+    wait_for_queue(queue, None, || queue.is_issued(ticket));
 }
 
-fn wait_for(queue: &Queue, until: Option<Instant>, reached: impl Fn() -> bool) -> bool {
+fn wait_for_queue(queue: &Queue, until: Option<Instant>, reached: impl Fn() -> bool) -> bool {
+    wait_for(until, 1, || {
+        if reached() {
+            return Look::Reached;
+        }
+        let moved = queue.advance();
+        match reached() {
+            true => Look::Reached,
+            false if moved => Look::Moved,
+            false => Look::Idle,
+        }
+    })
+}
+
+/// Looks until what is looked for is there, and between the looks runs what is ready in the process,
+/// and sleeps when nothing moves; false if the time is over first. `parties` is how many threads may
+/// wait for each other here.
+pub(crate) fn wait_for(
+    until: Option<Instant>,
+    parties: usize,
+    mut look: impl FnMut() -> Look,
+) -> bool {
+    let mut found = look();
     let mut round = 0u32;
     let mut waiting = None;
     let mut sleep = SHORTEST_SLEEP;
     loop {
-        if reached() {
-            return true;
-        }
-        let mut moved = queue.advance();
-        if reached() {
-            return true;
-        }
+        let mut moved = match found {
+            Look::Reached => return true,
+            Look::Moved => true,
+            Look::Idle => false,
+        };
         moved |= MOVED.take();
-        // The own queue first: a short call is mostly over before the others would be looked at.
+        // The own work first: a short call is mostly over before the others would be looked at.
         if round >= SPINS {
             moved |= look_until(until);
         }
         if (moved || round >= SPINS) && is_over(until) {
-            return reached();
+            return matches!(look(), Look::Reached);
         }
         if moved {
             round = round.min(SPINS);
             sleep = SHORTEST_SLEEP;
+            found = look();
             continue;
         }
         round = round.saturating_add(1);
-        if round >= FEW_SPINS && waiting.get_or_insert_with(Waiting::enter).0.are_many_waiting() {
+        if round == FEW_SPINS
+            && (parties > engine().cores || CROWDS.load(Ordering::Relaxed) > 0)
+        {
+            round = SPINS;
+        }
+        // Counted late: the count is one for all threads, and most waits are over sooner.
+        if round >= SOME_SPINS && waiting.get_or_insert_with(Waiting::enter).0.are_many_waiting() {
             round = round.max(SPINS);
         }
         if round < SPINS {
@@ -201,7 +240,8 @@ fn wait_for(queue: &Queue, until: Option<Instant>, reached: impl Fn() -> bool) -
             std::thread::yield_now();
         } else {
             let entered = engine().waiters.enter();
-            if reached() || queue.advance() || look_until(until) {
+            found = look();
+            if !matches!(found, Look::Idle) || look_until(until) {
                 continue;
             }
             // Who sleeps looks no more.
@@ -210,6 +250,7 @@ fn wait_for(queue: &Queue, until: Option<Instant>, reached: impl Fn() -> bool) -
             entered.sleep(left.min(sleep));
             sleep = (sleep * 2).min(LONGEST_SLEEP);
         }
+        found = look();
     }
 }
 

@@ -145,6 +145,40 @@ impl Queue {
         Completion { queue: self.clone(), ticket }
     }
 
+    /// Takes the stream in hand for one call, and gives its ticket, if nothing is before it. Nothing that
+    /// is pushed meanwhile begins before [`Queue::give_back`].
+    pub(crate) fn take(&self) -> Option<u64> {
+        // Where work has to be moved, and may be to be waited for, the call is queued behind it.
+        if self.asynchronous {
+            return None;
+        }
+        let mut lists = self.lists.try_lock().ok()?;
+        if lists.busy || !lists.waiting.is_empty() || !lists.issued.is_empty() {
+            return None;
+        }
+        lists.busy = true;
+        lists.last += 1;
+        Some(lists.last)
+    }
+
+    /// Ends the call for which the stream was taken in hand, and says how it came out.
+    pub(crate) fn give_back(&self, ticket: u64, outcome: Result<(), Failure>) {
+        let outcome = self.mark(ticket, outcome);
+        let mut over = SmallVec::new();
+        let mut lists = self.lock();
+        lists.busy = false;
+        self.hand_over(&mut lists, ticket, Dependencies::new(), outcome);
+        self.retire(&mut lists, &mut over);
+    }
+
+    /// Tells the backend that the host relies on the end of the operation.
+    pub(crate) fn acquire(&self, ticket: u64) {
+        let point = Point { stream: self.native, ticket };
+        // Contained: whoever goes on may have more work to wait for, and must not unwind past it.
+        let tell = || self.device.backend().acquired(point);
+        shield(&self.device, "a backend that was told of an end", tell);
+    }
+
     /// Does for what was just pushed the part that is quick, where nothing keeps it waiting: a call
     /// arrives, an asynchronous backend gets its copy.
     pub(crate) fn begin(&self) {
@@ -287,16 +321,26 @@ impl Queue {
                 Err(failure.clone())
             }
         };
-        // After a failure too: some rows may be on the device already, and what came before is told
-        // by the end of this one.
-        let point = Point { stream: self.native, ticket: front.ticket };
+        Ran::Over(self.mark(front.ticket, outcome))
+    }
+
+    /// Marks the end of an operation on the stream, after a failure too: some rows may be on the device
+    /// already, and what came before is told by the end of this one.
+    fn mark(&self, ticket: u64, outcome: Result<(), Failure>) -> Result<(), Failure> {
+        let point = Point { stream: self.native, ticket };
         let marked = contain(|| self.device.backend().mark(point))
             .unwrap_or_else(|panic| Err(self.panicked("mark a stream", "backend", &panic)));
-        Ran::Over(match (outcome, marked) {
+        match (outcome, marked) {
             (outcome, Ok(())) => outcome,
             (Ok(()), Err(error)) => Err(Failure { error, unproved: true }),
             (Err(Failure { error, .. }), Err(_)) => Err(Failure { error, unproved: true }),
-        })
+        }
+    }
+
+    /// Runs a step of an operation; its panic is an error.
+    pub(crate) fn contained(&self, step: impl FnOnce() -> Result<Step>) -> Result<Step> {
+        contain(step)
+            .unwrap_or_else(|panic| Err(self.panicked("run an operation", "operation", &panic)))
     }
 
     fn guarded_step(&self, task: &Task, first: bool) -> Result<Step> {

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use crate::backend::{Address, Region, Touch};
 use crate::memory::Memory;
+use crate::stream::Completion;
 use crate::{DType, Device, DeviceId, DeviceKind, Error, ErrorKind, Result};
 
 /// A contiguous range of memory that may be read: of a chunk, or plain memory of the host.
@@ -72,7 +73,7 @@ impl<'a> Span<'a> {
     /// The failure of the last write of some byte.
     pub fn check_readable(&self) -> Result<()> {
         match self.memory {
-            Some(memory) if self.bytes > 0 => memory.hazards().failure(&self.offsets().into()),
+            Some(memory) if self.bytes > 0 => memory.failure(&self.offsets().into()),
             _ => Ok(()),
         }
     }
@@ -124,6 +125,19 @@ impl<'a> Span<'a> {
     /// What work that reads the span tells [`crate::Backend::observe`].
     pub fn touch(&self) -> Touch {
         Touch { region: self.region(), writes: false }
+    }
+
+    /// Whether no work and no failure is on record that an access would conflict with.
+    pub(crate) fn is_quiet(&self, writes: bool) -> bool {
+        let Some(memory) = self.memory.filter(|_| self.bytes > 0) else { return true };
+        memory.is_quiet() || memory.settle(&self.offsets().into(), writes)
+    }
+
+    /// Records an access, if the memory has a record and the span any bytes.
+    pub(crate) fn record(&self, writes: bool, work: &Completion) {
+        if let Some(memory) = self.memory.filter(|_| self.bytes > 0) {
+            memory.hazards().record(self.offsets().into(), writes, work);
+        }
     }
 
     /// The range within the allocation.

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{NativeStream, Point};
 use crate::queue::Queue;
-use crate::unwind::shield;
 use crate::{Device, Result, progress};
 
 /// An ordered queue of work on one device.
@@ -161,9 +160,7 @@ impl Completion {
     /// Tells the backend that the host relies on the end.
     pub(crate) fn acquire(&self) {
         if self.ticket > 0 {
-            // Contained: whoever goes on may have more work to wait for, and must not unwind past it.
-            let tell = || self.device().backend().acquired(self.point());
-            shield(self.device(), "a backend that was told of an end", tell);
+            self.queue.acquire(self.ticket);
         }
     }
 }
