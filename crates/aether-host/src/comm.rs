@@ -13,6 +13,7 @@ use crate::registry::{self, HostId};
 use crate::resource::HostRange;
 use crate::round::Claim;
 use crate::shared::{Current, Entry, Party, Pending, ROUNDS, Seat, Shared, lock};
+use crate::small::{Turn, letter_size};
 use crate::trouble;
 
 /// One member of a host group.
@@ -20,6 +21,7 @@ pub(crate) struct Communicator {
     id: HostId,
     pub(crate) rank: usize,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) turn: Turn,
 }
 
 impl fmt::Debug for Communicator {
@@ -66,7 +68,7 @@ impl Communicator {
         }
         let party = Party { device: device.id(), thread: std::thread::current().id() };
         let _ = seat.party.set(party);
-        Ok(Self { id, rank, shared })
+        Ok(Self { id, rank, shared, turn: Turn::new() })
     }
 
     pub(crate) fn failure(&self) -> Option<Error> {
@@ -95,39 +97,59 @@ impl Communicator {
         dst: Option<HostRange>,
         counts: &[u64],
     ) -> Result<()> {
-        self.shared.check_alive(signature.operation.name())?;
+        let name = signature.operation.name();
+        self.shared.check_alive(name)?;
         let Some(seat) = self.shared.seat(self.rank) else { return Ok(()) };
-        let call = seat.calls.load(Ordering::Relaxed);
-        let mut current = lock(&seat.current);
-        if current.batch.is_some() {
-            let (name, reason) = (signature.operation.name(), "a batch is of messages alone");
+        if seat.collects.load(Ordering::Acquire) {
+            let reason = "a batch is of messages alone";
             return Err(Error::new(ErrorKind::Unsupported, name, reason).on("host"));
         }
-        *current = Current::of(Pending::Round(call, signature));
-        drop(current);
+        let call = seat.calls.load(Ordering::Relaxed);
+        let checked = self.shared.config.checked;
+        let letter = letter_size(&signature, self.shared.ranks).filter(|_| !checked);
+        // Nothing is given by ranks that are not the root, and with large calls, which have a round.
+        let given = src.zip(letter).filter(|(src, _)| src.bytes > 0);
+        let nowhere = std::ptr::NonNull::<u8>::dangling().as_ptr().cast_const();
+        let (from, bytes) =
+            given.map_or((nowhere, 0), |(src, bytes)| (src.address.as_ptr().cast_const(), bytes));
+        // SAFETY: a rank has one communicator, whose calls are made one after the other; that the last one
+        // failed would have shown in `check_alive`. The source is as long as the driver's contract says.
+        unsafe { seat.mail.post(call, signature, from, bytes) };
+        seat.calls.store(call + 1, Ordering::Release);
+        if letter.is_some() {
+            // SAFETY: as above, for the destination.
+            unsafe { self.begin_small(call, dst) };
+            return Ok(());
+        }
         if signature.counts != 0 {
             let mut own = lock(&seat.counts);
             own.clear();
             own.extend_from_slice(counts);
         }
-        let slot = self.shared.slot(call);
-        slot.round.open(call);
+        let round = seat.rounds.load(Ordering::Relaxed);
+        seat.rounds.store(round + 1, Ordering::Relaxed);
+        let operation = Pending::Collective { call, round: Some(round), signature };
+        *lock(&seat.current) = Current::of(operation);
+        let slot = self.shared.slot(round);
+        slot.round.open(round);
         if let Some(entry) = slot.entries.get(self.rank) {
             // SAFETY: only this rank writes its entry, one call at a time. Nobody reads it for this
             // call before this rank arrives at the round, which is below; and nobody reads it any
             // more for the slot's call before: see `begin`.
             unsafe { *entry.get() = Entry { signature, src, dst } };
         }
-        seat.calls.store(call + 1, Ordering::Release);
-        if slot.round.arrive(self.shared.ranks as u64, call / ROUNDS) {
-            self.begin(call, counts);
+        if slot.round.arrive(self.shared.ranks as u64, round / ROUNDS) {
+            self.begin(call, round, counts);
+        } else {
+            // A rank whose call is small waits for this one's letter, to find that they differ.
+            progress::announce();
         }
         Ok(())
     }
 
     /// All ranks have arrived, and this one is the last: compares the calls and lets the work begin.
-    fn begin(&self, call: u64, counts: &[u64]) {
-        let slot = self.shared.slot(call);
+    fn begin(&self, call: u64, round: u64, counts: &[u64]) {
+        let slot = self.shared.slot(round);
         // SAFETY: every rank has written its entry before it arrived, and all have arrived. None
         // writes again while this function reads, though a deadline may end the others' calls
         // meanwhile: a rank writes its entry for a later call only when its call here has ended.
@@ -141,7 +163,7 @@ impl Communicator {
             compared.and_then(|()| trouble::compare_counts(&self.shared, call, entries))
         {
             self.shared.fail(error);
-            slot.round.close(call);
+            slot.round.close(round);
             return;
         }
         // SAFETY: the slices of the slot's call before have ended, and those of this one can't be
@@ -150,7 +172,7 @@ impl Communicator {
         lay_out(layout, entries, counts);
         let slices = layout.cut();
         // False if a deadline closed the round meanwhile; everybody will see that.
-        slot.round.start(call, slices);
+        slot.round.start(round, slices);
         if slices >= self.shared.worth_workers() {
             progress::summon();
         }
@@ -167,6 +189,9 @@ impl Communicator {
     /// The operation failed, and nobody is inside its memory any more.
     pub(crate) fn poll(&self) -> Result<bool> {
         let Some(seat) = self.shared.seat(self.rank) else { return Ok(true) };
+        if let Some(call) = self.turn.pending() {
+            return self.poll_small(seat, call);
+        }
         loop {
             let mut current = lock(&seat.current);
             let Some(operation) = current.operation else { return Ok(true) };
@@ -175,7 +200,11 @@ impl Communicator {
             // The lock is for a glance: others look here for circles.
             drop(current);
             let look = match operation {
-                Pending::Round(call, _) => self.poll_round(call, fresh, &mut since),
+                Pending::Collective { round: Some(round), .. } => {
+                    self.poll_round(round, fresh, &mut since)
+                }
+                // Small, and just ended by another thread.
+                Pending::Collective { round: None, .. } => return Ok(false),
                 Pending::Messages => self.poll_messages(seat, fresh, &mut since),
             };
             let mut current = lock(&seat.current);
@@ -189,7 +218,9 @@ impl Communicator {
                 }
                 Ok(Look::Waits) => {
                     drop(current);
-                    self.look_for_trouble(seat, operation);
+                    if self.is_time_to_look(seat) {
+                        self.look_for_trouble(seat, operation);
+                    }
                     if self.shared.failure().is_none() {
                         return Ok(false);
                     }
@@ -206,13 +237,13 @@ impl Communicator {
         }
     }
 
-    fn poll_round(&self, call: u64, fresh: bool, since: &mut Option<Instant>) -> Result<Look> {
-        let slot = self.shared.slot(call);
+    fn poll_round(&self, round: u64, fresh: bool, since: &mut Option<Instant>) -> Result<Look> {
+        let slot = self.shared.slot(round);
         loop {
             if self.shared.failure().is_some() {
-                slot.round.close(call);
+                slot.round.close(round);
             }
-            match slot.round.claim(call) {
+            match slot.round.claim(round) {
                 Claim::Slice(_) => {
                     // SAFETY: this thread took a slice, so the layout was written before and is not
                     // written again until the slice has ended.
@@ -238,15 +269,18 @@ impl Communicator {
         }
     }
 
-    /// Looks, now and then, whether what the operation waits for will never come.
-    fn look_for_trouble(&self, seat: &Seat, operation: Pending) {
-        let gone = self.shared.gone.load(Ordering::Acquire) > 0;
+    /// Whether to look for trouble: now and then, and always when somebody is gone.
+    fn is_time_to_look(&self, seat: &Seat) -> bool {
         let mut current = lock(&seat.current);
         let looks = current.looks;
         current.looks = looks.wrapping_add(1);
-        if !gone && !looks.is_multiple_of(LOOKS) {
-            return;
-        }
+        looks.is_multiple_of(LOOKS) || self.shared.gone.load(Ordering::Acquire) > 0
+    }
+
+    /// Looks whether what the operation waits for will never come.
+    pub(crate) fn look_for_trouble(&self, seat: &Seat, operation: Pending) {
+        let gone = self.shared.gone.load(Ordering::Acquire) > 0;
+        let mut current = lock(&seat.current);
         let late = self.is_late(&mut current.since);
         drop(current);
         if gone {

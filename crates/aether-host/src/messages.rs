@@ -1,5 +1,6 @@
 //! A member's messages: collected in batches, posted to lanes, and moved piece by piece.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use aether_core::{DType, Error, ErrorKind, Result, progress};
@@ -24,6 +25,7 @@ impl Communicator {
             return Err(Error::new(ErrorKind::InvalidArgument, "begin a batch", reason).on("host"));
         }
         current.batch = Some(Batch::default());
+        seat.collects.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -34,6 +36,7 @@ impl Communicator {
     pub(crate) fn batch_end(&self) -> Result<()> {
         let Some(seat) = self.shared.seat(self.rank) else { return Ok(()) };
         let batch = lock(&seat.current).batch.take();
+        seat.collects.store(false, Ordering::Release);
         let Some(batch) = batch else {
             let reason = "no batch is open";
             return Err(Error::new(ErrorKind::InvalidArgument, "end a batch", reason).on("host"));

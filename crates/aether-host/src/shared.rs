@@ -9,12 +9,13 @@ use std::sync::{
 use std::thread::ThreadId;
 use std::time::Instant;
 
-use aether_collective::{GroupConfig, Signature};
-use aether_core::{DeviceId, Error, ErrorKind, Result, progress};
+use aether_collective::{GroupConfig, OpName, Signature};
+use aether_core::{DType, DeviceId, Error, ErrorKind, Result, progress};
 use smallvec::SmallVec;
 
 use crate::lane::{End, Half, Lane};
 use crate::layout::Layout;
+use crate::mail::Mailbox;
 use crate::resource::HostRange;
 use crate::round::Round;
 
@@ -45,8 +46,11 @@ pub(crate) struct Shared {
 /// The lanes that were used, by sender and receiver.
 type Lanes = HashMap<(usize, usize), Arc<Mutex<Lane>>>;
 
-/// One rank's place.
+/// One rank's place. Apart from others by two cache lines, because processors fetch lines in pairs.
+#[repr(align(128))]
 pub(crate) struct Seat {
+    /// What the rank gives to small collectives.
+    pub(crate) mail: Mailbox,
     /// Who sits there: the device, and the thread that joined with it.
     pub(crate) party: OnceLock<Party>,
     pub(crate) taken: AtomicBool,
@@ -54,6 +58,10 @@ pub(crate) struct Seat {
     pub(crate) panicked: AtomicBool,
     /// How many collectives the rank has arrived at.
     pub(crate) calls: AtomicU64,
+    /// How many of them had a round.
+    pub(crate) rounds: AtomicU64,
+    /// Messages are being collected.
+    pub(crate) collects: AtomicBool,
     /// The counts of all ranks, as this rank gave them to its last vector call.
     pub(crate) counts: Mutex<Vec<u64>>,
     /// Why this rank's call can't end, if a group that it stood in a circle with has found out: told at
@@ -106,8 +114,8 @@ pub(crate) struct Batch {
 /// What a rank waits for.
 #[derive(Clone, Copy)]
 pub(crate) enum Pending {
-    /// This collective, by its number.
-    Round(u64, Signature),
+    /// This collective, by its number, and the number of its round if it has one.
+    Collective { call: u64, round: Option<u64>, signature: Signature },
     /// The messages that the rank has posted.
     Messages,
 }
@@ -150,26 +158,22 @@ unsafe impl Send for Slot {}
 
 impl Shared {
     pub(crate) fn new(ranks: usize, config: &GroupConfig) -> Self {
+        let signature = Signature::new(OpName::Barrier, DType::U8, 0);
         let seat = |_| Seat {
+            mail: Mailbox::new(signature),
             party: OnceLock::new(),
             taken: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             calls: AtomicU64::new(0),
+            rounds: AtomicU64::new(0),
+            collects: AtomicBool::new(false),
             counts: Mutex::default(),
             suspicion: Mutex::default(),
             current: Mutex::default(),
             posts: RwLock::default(),
         };
-        let nothing = Entry {
-            signature: Signature::new(
-                aether_collective::OpName::Barrier,
-                aether_core::DType::U8,
-                0,
-            ),
-            src: None,
-            dst: None,
-        };
+        let nothing = Entry { signature, src: None, dst: None };
         let slot = |first| Slot {
             round: Round::new(first),
             entries: (0..ranks).map(|_| UnsafeCell::new(nothing)).collect(),
@@ -187,10 +191,10 @@ impl Shared {
         }
     }
 
-    /// The slot of a collective, by its number.
-    pub(crate) fn slot(&self, call: u64) -> &Slot {
+    /// The slot of a round, by its number.
+    pub(crate) fn slot(&self, round: u64) -> &Slot {
         let [even, odd] = &self.slots;
-        if call.is_multiple_of(ROUNDS) { even } else { odd }
+        if round.is_multiple_of(ROUNDS) { even } else { odd }
     }
 
     /// How many slices a call has that is to be shared with the workers. Asked when all ranks have joined.
@@ -261,7 +265,7 @@ impl Shared {
     /// The ranks that the operation of this rank waits for.
     pub(crate) fn absent(&self, rank: usize, operation: Pending) -> Vec<usize> {
         match operation {
-            Pending::Round(call, _) => {
+            Pending::Collective { call, .. } => {
                 let absent = |it: &Seat| it.calls.load(Ordering::Acquire) <= call;
                 let seats = self.seats.iter().enumerate();
                 seats.filter(|(_, it)| absent(it)).map(|(rank, _)| rank).collect()
@@ -281,7 +285,9 @@ impl Shared {
     /// The operation of this rank in words.
     pub(crate) fn describe(&self, rank: usize, operation: Pending) -> String {
         match operation {
-            Pending::Round(call, signature) => format!("{signature} (call {})", call + 1),
+            Pending::Collective { call, signature, .. } => {
+                format!("{signature} (call {})", call + 1)
+            }
             Pending::Messages => {
                 let Some(seat) = self.seat(rank) else { return String::new() };
                 let one = |it: &Post| {
