@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark that fails stops")]
 
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use aether::{
     Chunk, Device, GroupSet, Host, PartitionSpec, ReduceOp, Stream, View, copy_async,
@@ -46,5 +47,31 @@ fn collectives(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, partition, copies, collectives);
+/// What it takes to put a collective on its stream, without its work: of no bytes, of which nothing is on
+/// record, and of 16 from one chunk to another. The difference is what tracking two ranges takes.
+fn enqueue(c: &mut Criterion) {
+    let devices = Device::cpus(1);
+    let mut set = GroupSet::<Host>::join(&devices).unwrap();
+    for count in [0, 4] {
+        let source = Chunk::allocate(&devices[0], 4 * count).unwrap();
+        let mut target = Chunk::allocate(&devices[0], 4 * count).unwrap();
+        let name = format!("enqueue of an all_reduce of {} bytes", 4 * count);
+        c.bench_function(&name, |b| {
+            b.iter_custom(|calls| {
+                let source = [source.view::<f32, 1>([count]).unwrap()];
+                let mut target = [target.view_mut::<f32, 1>([count]).unwrap()];
+                let mut taken = Duration::ZERO;
+                for _ in 0..calls {
+                    let began = Instant::now();
+                    let work = set.all_reduce_async(&source, &mut target, ReduceOp::Sum).unwrap();
+                    taken += began.elapsed();
+                    work.wait().unwrap();
+                }
+                taken
+            });
+        });
+    }
+}
+
+criterion_group!(benches, partition, copies, collectives, enqueue);
 criterion_main!(benches);

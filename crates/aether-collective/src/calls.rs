@@ -125,24 +125,16 @@ impl<D: CollectiveDriver> Calls<D> {
         D::issued(&self.comm)
     }
 
-    /// One step of a call that its caller carries out in hand: begins it, or goes on with it.
+    /// Begins a call that its caller carries out in hand, and goes on by [`Operation::advance`].
     ///
     /// # Errors
     /// The call has failed, and the group with it. Nobody touches the call's memory any more.
     ///
     /// # Safety
     /// As [`Call::enqueue`]; the accesses are all of the call's; the stream is in hand.
-    pub(crate) unsafe fn step_in_hand(
-        &self,
-        call: &Call<D>,
-        touches: &[Touch],
-        first: bool,
-    ) -> Result<Step> {
-        self.step(|| match first {
-            // SAFETY: the caller's promise is the same.
-            true => unsafe { self.begin(call, touches) },
-            false => D::issued(&self.comm),
-        })
+    pub(crate) unsafe fn begin_in_hand(&self, call: &Call<D>, touches: &[Touch]) -> Result<Step> {
+        // SAFETY: the caller's promise is the same.
+        self.step(|| unsafe { self.begin(call, touches) })
     }
 
     /// Asks the driver; if the call has failed, so has the group.

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aether_core::{
-    Chunk, Completion, Device, Error, ErrorKind, InHand, Result, Span, SpanMut, Step, Steps,
-    Stream, Touch, check_tracked, enqueue,
+    Chunk, Completion, Device, Error, ErrorKind, InHand, Operation, Result, Span, SpanMut, Step,
+    Steps, Stream, Touch, check_tracked, enqueue,
 };
 use smallvec::SmallVec;
 
@@ -174,10 +174,8 @@ impl<D: CollectiveDriver> Member<D> {
         if D::capabilities().on_stream || plan.scratch.is_some() {
             return false;
         }
-        let (reads, writes) = (&plan.reads, &plan.writes);
-        let touches = reads.iter().map(Span::touch).chain(writes.iter().map(SpanMut::touch));
-        let touches: SmallVec<[Touch; 2]> = touches.collect();
-        let held = Held { calls: &self.calls, call: &plan.call, touches };
+        let (reads, writes) = (&*plan.reads, &*plan.writes);
+        let held = Held { calls: &self.calls, call: &plan.call, reads, writes };
         // SAFETY: the call was resolved from these spans, and the driver "reads only what the method's
         // documentation says is read and writes only what is written", and is done when it says so.
         unsafe { hand.take(&self.stream, reads, writes, held) }
@@ -222,15 +220,23 @@ impl<D: CollectiveDriver> Member<D> {
 pub(crate) struct Held<'a, D: CollectiveDriver> {
     calls: &'a Calls<D>,
     call: &'a Call<D>,
-    touches: SmallVec<[Touch; 2]>,
+    reads: &'a [Span<'a>],
+    writes: &'a [SpanMut<'a>],
 }
 
 impl<D: CollectiveDriver> Steps for Held<'_, D> {
     fn step(&mut self, first: bool) -> Result<Step> {
+        let Self { calls, call, reads, writes } = *self;
+        if !first {
+            return calls.advance(0);
+        }
+        let mut touches = SmallVec::<[Touch; 2]>::new();
+        reads.iter().for_each(|it| touches.push(it.touch()));
+        writes.iter().for_each(|it| touches.push(it.touch()));
         // SAFETY: who took the stream in hand borrows the spans, and excludes what conflicts with them,
         // until the call was waited for, which is what the driver's contract asks; the planner checked
         // alignment, sizes and overlap; the touches are those of all spans.
-        unsafe { self.calls.step_in_hand(self.call, &self.touches, first) }
+        unsafe { calls.begin_in_hand(call, &touches) }
     }
 }
 

@@ -326,7 +326,14 @@ impl Check<'_> {
         src: Option<Span<'a>>,
         dst: Option<SpanMut<'a>>,
     ) -> Result<Plan<'a, D>> {
-        let (reads, writes) = (src.into_iter().collect(), dst.into_iter().collect());
+        // Pushed, because collecting takes a loop for what is one at most.
+        let (mut reads, mut writes) = (SmallVec::new(), SmallVec::new());
+        if let Some(src) = src {
+            reads.push(src);
+        }
+        if let Some(dst) = dst {
+            writes.push(dst);
+        }
         Ok(Plan { operation: self.operation, call, reads, writes, scratch: None })
     }
 }

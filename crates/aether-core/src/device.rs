@@ -170,16 +170,19 @@ impl Device {
     }
 
     /// Kind and index.
+    #[inline]
     pub fn id(&self) -> DeviceId {
         self.id
     }
 
     /// The kind of memory.
+    #[inline]
     pub fn kind(&self) -> DeviceKind {
         self.id.kind
     }
 
     /// The backend instance that serves the device.
+    #[inline]
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
@@ -190,6 +193,7 @@ impl Device {
     }
 
     /// Whether both devices are served by the same backend instance.
+    #[inline]
     pub fn shares_backend(&self, other: &Self) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.backend), Arc::as_ptr(&other.backend))
     }

@@ -65,6 +65,7 @@ impl DType {
     ];
 
     /// The size of one element, in bytes, which is also its alignment.
+    #[inline]
     pub const fn size(self) -> usize {
         match self {
             Self::Bool | Self::F8E4M3 | Self::F8E5M2 | Self::I8 | Self::U8 => 1,

@@ -83,8 +83,9 @@ impl<'a, S: Steps> InHand<'a, S> {
     ///
     /// # Errors
     /// The failure of the first call that failed.
-    pub fn wait(mut self) -> Result<()> {
-        self.calls.iter_mut().for_each(|it| it.step(true));
+    pub fn wait(&mut self) -> Result<()> {
+        let taken = self.calls.iter_mut().filter(|it| matches!(it.state, State::Taken));
+        taken.for_each(|it| it.step(true));
         self.finish();
         let outcomes = self.calls.iter_mut().map(Call::take_outcome);
         outcomes.fold(Ok(()), Result::and)
@@ -93,6 +94,9 @@ impl<'a, S: Steps> InHand<'a, S> {
     /// Waits until all calls that were begun have ended.
     fn finish(&mut self) {
         let calls = &mut self.calls;
+        if !calls.iter().any(|it| matches!(it.state, State::Begun)) {
+            return;
+        }
         progress::wait_for(None, self.parties, || {
             let mut look = Look::Reached;
             for call in calls.iter_mut().filter(|it| matches!(it.state, State::Begun)) {
@@ -129,14 +133,13 @@ impl<S: Steps> Call<'_, S> {
     fn end(&self, outcome: Result<(), Failure>) -> Result<()> {
         let queue = &self.stream.queue;
         queue.give_back(self.ticket, outcome);
-        let work = || Completion { queue: queue.clone(), ticket: self.ticket };
         if !queue.is_done(self.ticket) {
             // The backend has work of its own on the stream, though it said that it never does.
             progress::wait_until(queue, self.ticket, None);
         }
         let outcome = queue.outcome(self.ticket);
         if outcome.is_err() {
-            self.record(&work());
+            self.record(&Completion { queue: queue.clone(), ticket: self.ticket });
         }
         queue.acquire(self.ticket);
         outcome

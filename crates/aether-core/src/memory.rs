@@ -69,10 +69,12 @@ impl Memory {
         }
     }
 
+    #[inline]
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
 
+    #[inline]
     pub(crate) fn address(&self) -> Address {
         self.address
     }
@@ -99,6 +101,7 @@ impl Memory {
 
     /// Whether nothing at all is on record, as far as a look without a lock can tell: what the caller
     /// has a right to know of, it knows.
+    #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet.load(Ordering::Relaxed)
     }
@@ -131,6 +134,7 @@ impl Memory {
     }
 
     /// Refuses what would write read-only memory or memory that an exported tensor reads.
+    #[inline]
     pub(crate) fn check_writable(&self, attempted: &'static str) -> Result<()> {
         let refuse = |kind, reason: &str| {
             Err(Error::new(kind, attempted, reason).on(&self.device).of_bytes(self.bytes as u64))

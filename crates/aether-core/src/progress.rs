@@ -19,6 +19,7 @@ use crate::unwind::{contain, log};
 
 /// Wakes the threads that sleep until something happens. A driver calls it after a change that makes
 /// a pending call of another thread go on.
+#[inline]
 pub fn announce() {
     engine().waiters.ring();
 }
@@ -225,9 +226,7 @@ pub(crate) fn wait_for(
             continue;
         }
         round = round.saturating_add(1);
-        if round == FEW_SPINS
-            && (parties > engine().cores || CROWDS.load(Ordering::Relaxed) > 0)
-        {
+        if round == FEW_SPINS && (parties > engine().cores || CROWDS.load(Ordering::Relaxed) > 0) {
             round = SPINS;
         }
         // Counted late: the count is one for all threads, and most waits are over sooner.
@@ -235,7 +234,10 @@ pub(crate) fn wait_for(
             round = round.max(SPINS);
         }
         if round < SPINS {
-            std::hint::spin_loop();
+            // A pause takes as long as a small call, and is not worth it before some looks.
+            if round >= SOME_SPINS {
+                std::hint::spin_loop();
+            }
         } else if round < SPINS + YIELDS {
             std::thread::yield_now();
         } else {

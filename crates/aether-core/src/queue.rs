@@ -168,7 +168,13 @@ impl Queue {
         let mut lists = self.lock();
         lists.busy = false;
         self.hand_over(&mut lists, ticket, Dependencies::new(), outcome);
-        self.retire(&mut lists, &mut over);
+        let ended = self.retire_silently(&mut lists, &mut over);
+        // The caller knows, and it is the only one who waits, unless something was pushed behind.
+        let alone = lists.waiting.is_empty();
+        drop(lists);
+        if ended && !alone {
+            progress::announce();
+        }
     }
 
     /// Tells the backend that the host relies on the end of the operation.
@@ -371,8 +377,16 @@ impl Queue {
         self.issued.store(ticket, Ordering::Release);
     }
 
-    /// Ends what the device has ended, in order.
+    /// Ends what the device has ended, in order, and tells those who wait.
     fn retire(&self, lists: &mut Lists, over: &mut SmallVec<[Dependencies; 1]>) -> bool {
+        let moved = self.retire_silently(lists, over);
+        if moved {
+            progress::announce();
+        }
+        moved
+    }
+
+    fn retire_silently(&self, lists: &mut Lists, over: &mut SmallVec<[Dependencies; 1]>) -> bool {
         let mut moved = false;
         while let Some(front) = lists.issued.front() {
             let point = Point { stream: self.native, ticket: front.ticket };
@@ -394,9 +408,6 @@ impl Queue {
             if !front.needs.is_empty() {
                 over.push(front.needs);
             }
-        }
-        if moved {
-            progress::announce();
         }
         moved
     }

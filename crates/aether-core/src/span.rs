@@ -31,37 +31,44 @@ impl<'a> Span<'a> {
     /// # Safety
     /// The range is initialised, readable and unchanged for `'a`, and its address is aligned for
     /// `dtype`.
+    #[inline]
     pub unsafe fn from_raw(address: Address, bytes: usize, dtype: DType) -> Self {
         Self { memory: None, address, bytes, dtype, lifetime: PhantomData }
     }
 
     /// A range of a chunk's memory, by its address.
+    #[inline]
     pub(crate) fn of(memory: &'a Memory, address: Address, bytes: usize, dtype: DType) -> Self {
         Self { memory: Some(memory), address, bytes, dtype, lifetime: PhantomData }
     }
 
     /// Where it begins.
+    #[inline]
     pub fn address(&self) -> Address {
         self.address
     }
 
     /// How long it is, in bytes.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The type of its elements.
+    #[inline]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
     /// The device, or none for plain host memory, which is on every host device alike.
+    #[inline]
     pub fn device(&self) -> Option<&'a Device> {
         self.memory.map(Memory::device)
     }
 
     /// Whether work may go on after the call that was given the span: the memory belongs to a chunk,
     /// and not to somebody who only lent it for the call.
+    #[inline]
     pub fn is_tracked(&self) -> bool {
         self.memory.is_some()
     }
@@ -79,11 +86,13 @@ impl<'a> Span<'a> {
     }
 
     /// The range of addresses.
+    #[inline]
     pub fn range(&self) -> Range<usize> {
         self.address.addr()..self.address.addr().saturating_add(self.bytes)
     }
 
     /// Whether both ranges have a byte in common.
+    #[inline]
     pub fn overlaps(&self, other: &Self) -> bool {
         // Two devices may use the same numbers for different memory.
         let same_memory = match (self.memory, other.memory) {
@@ -102,6 +111,7 @@ impl<'a> Span<'a> {
     ///
     /// # Errors
     /// `OutOfBounds` if it isn't inside.
+    #[inline]
     pub fn part(&self, start: usize, bytes: usize) -> Result<Self> {
         if start.checked_add(bytes).is_none_or(|end| end > self.bytes) {
             let reason = format!("bytes {start}+{bytes} lie outside of the span");
@@ -116,6 +126,7 @@ impl<'a> Span<'a> {
     }
 
     /// The range as backends know it. Plain host memory counts as that of `cpu:0`.
+    #[inline]
     pub fn region(&self) -> Region {
         let host = DeviceId::new(DeviceKind::CPU, 0);
         let device = self.device().map_or(host, Device::id);
@@ -123,6 +134,7 @@ impl<'a> Span<'a> {
     }
 
     /// What work that reads the span tells [`crate::Backend::observe`].
+    #[inline]
     pub fn touch(&self) -> Touch {
         Touch { region: self.region(), writes: false }
     }
@@ -154,17 +166,20 @@ impl<'a> SpanMut<'a> {
     /// # Safety
     /// The range is initialised and writable, nobody else touches it for `'a`, and its address is
     /// aligned for `dtype`.
+    #[inline]
     pub unsafe fn from_raw(address: Address, bytes: usize, dtype: DType) -> Self {
         // SAFETY: what the caller promises is more than a span that only reads needs.
         Self { span: unsafe { Span::from_raw(address, bytes, dtype) }, lifetime: PhantomData }
     }
 
     /// A range of a chunk's memory that nobody else holds for `'a`.
+    #[inline]
     pub(crate) fn of(memory: &'a Memory, address: Address, bytes: usize, dtype: DType) -> Self {
         Self { span: Span::of(memory, address, bytes, dtype), lifetime: PhantomData }
     }
 
     /// The same range to look at.
+    #[inline]
     pub fn as_span(&self) -> Span<'_> {
         self.span
     }
@@ -183,6 +198,7 @@ impl<'a> SpanMut<'a> {
     ///
     /// # Errors
     /// `OutOfBounds` if it isn't inside.
+    #[inline]
     pub fn part(&mut self, start: usize, bytes: usize) -> Result<SpanMut<'_>> {
         Ok(SpanMut { span: self.span.part(start, bytes)?, lifetime: PhantomData })
     }
@@ -204,6 +220,7 @@ impl<'a> SpanMut<'a> {
     }
 
     /// What work that writes the span tells [`crate::Backend::observe`].
+    #[inline]
     pub fn touch(&self) -> Touch {
         Touch { region: self.span.region(), writes: true }
     }
@@ -212,6 +229,7 @@ impl<'a> SpanMut<'a> {
     ///
     /// # Errors
     /// `ReadOnly`, `Exported`.
+    #[inline]
     pub fn check_writable(&self, attempted: &'static str) -> Result<()> {
         self.span.memory.map_or(Ok(()), |it| it.check_writable(attempted))
     }

@@ -21,7 +21,7 @@ pub(crate) struct Communicator {
     id: HostId,
     pub(crate) rank: usize,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) turn: Turn,
+    pub(crate) turn: Box<Turn>,
 }
 
 impl fmt::Debug for Communicator {
@@ -68,7 +68,7 @@ impl Communicator {
         }
         let party = Party { device: device.id(), thread: std::thread::current().id() };
         let _ = seat.party.set(party);
-        Ok(Self { id, rank, shared, turn: Turn::new() })
+        Ok(Self { id, rank, shared, turn: Box::new(Turn::new()) })
     }
 
     pub(crate) fn failure(&self) -> Option<Error> {
