@@ -5,12 +5,17 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use aether_core::{Error, ErrorKind, Result, progress};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
 
 use super::wire::failed;
 use crate::shared::lock;
+
+/// How long the ear waits where the system doesn't let it listen.
+const DEAF: Duration = Duration::from_millis(5);
 
 /// What the ear listens to for one participant.
 pub(crate) struct Watch {
@@ -120,7 +125,11 @@ impl Ear {
             let fds =
                 sources.iter().map(|(it, _)| PollFd::from_borrowed_fd(it.as_fd(), PollFlags::IN));
             let mut fds: Vec<PollFd<'_>> = fds.collect();
-            if poll(&mut fds, None).is_err() {
+            if let Err(error) = poll(&mut fds, None) {
+                if error != Errno::INTR {
+                    // Short of kernel memory, or of files allowed: told late rather than at full speed.
+                    std::thread::sleep(DEAF);
+                }
                 continue;
             }
             for (fd, (source, is_dead)) in fds.iter().zip(&sources).skip(1) {
