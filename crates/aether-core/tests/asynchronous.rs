@@ -9,7 +9,14 @@ use aether_core::{
     Chunk, DType, Device, ErrorKind, HostBackend, Link, Status, Stream, copy, copy_async, fill,
     fill_async,
 };
-use common::{Held, Manual, Owner, bytes, eventually, look_hard, numbers, reads, writes};
+use common::{Held, Manual, Owner, bytes, eventually, look_hard, numbers, reads, soon, writes};
+
+/// Waits until so many commands are on the device. Who enqueues issues the work unless another thread
+/// that looks is just at the stream, and then that one does.
+#[track_caller]
+fn until_issued(lead: &Manual, commands: usize) {
+    soon("it is issued", || lead.queued() == commands);
+}
 
 #[test]
 fn what_was_issued_has_ended_only_when_the_device_says_so() {
@@ -19,9 +26,9 @@ fn what_was_issued_has_ended_only_when_the_device_says_so() {
     let mut back = Chunk::allocate(&Device::cpu(1), 64).unwrap();
     let stream = Stream::new(&device).unwrap();
     let up = copy_async(&mut there, &source, &stream).unwrap();
-    // Issued by whoever enqueued, with nobody looking.
-    assert_eq!(lead.queued(), 2);
+    until_issued(&lead, 2);
     let down = copy_async(&mut back, &there, &stream).unwrap();
+    until_issued(&lead, 4);
     look_hard();
     assert!(!up.is_done() && !down.is_done());
     assert!(!down.wait_timeout(Duration::from_millis(2)).unwrap());
@@ -48,7 +55,7 @@ fn streams_of_one_device_are_ordered_by_the_device() {
         fill_async(&mut before[at - 1], at as u32, &streams[at - 1]).unwrap();
     }
     // All is issued, although nothing has run: nobody waits on the host.
-    assert!(lead.queued() >= 9 * 2);
+    soon("all is issued", || lead.queued() >= 9 * 2);
     assert!(!streams[4].last().is_done());
     let _pump = lead.pump();
     assert_eq!(chunks[4].to_vec::<u32>().unwrap(), numbers(16));
@@ -86,6 +93,7 @@ fn memory_is_freed_after_the_device_let_go_of_it() {
     drop((source, there, stream));
     look_hard();
     assert_eq!((lead.live(), counts.dropped()), (1, 0));
+    until_issued(&lead, 2);
     lead.run();
     eventually("both go", || lead.live() == 0 && counts.dropped() == 1);
     lead.check();
@@ -99,6 +107,7 @@ fn a_stream_closes_when_its_last_handle_and_its_work_are_gone() {
     let work = fill_async(&mut there, 1u8, &stream).unwrap();
     drop(stream);
     assert_eq!(lead.streams(), 1);
+    until_issued(&lead, 2);
     lead.run();
     work.wait().unwrap();
     drop((work, there));
@@ -232,6 +241,7 @@ fn a_wait_that_the_device_refused_is_not_asked_for_again() {
     copy_async(&mut there, &host, &streams[0]).unwrap();
     lead.fail_waits(100);
     let refused = fill_async(&mut there, 7u8, &streams[1]).unwrap();
+    eventually("it is asked for", || lead.waits_to_fail() == 99);
     look_hard();
     assert!(matches!(refused.status(), Status::Pending));
     assert_eq!(lead.waits_to_fail(), 99);
@@ -329,6 +339,7 @@ fn doubt_goes_on_to_what_the_device_had_ordered_behind_it_already() {
     fill_async(&mut there, 1u8, &streams[0]).unwrap();
     let behind = fill_async(&mut there, 2u8, &streams[1]).unwrap();
     // Both are on the device, which goes on to tell of the second stream alone.
+    until_issued(&lead, 5);
     lead.lose_stream(streams[0].native());
     lead.run();
     assert_eq!(behind.wait().unwrap_err().reason(), "the device is lost");
@@ -352,6 +363,7 @@ fn an_end_is_told_only_when_it_is_known_how_what_was_read_came_out() {
         copy_async(&mut rest[0], &first[0], &streams[1]).unwrap();
         let (middle, last) = rest.split_at_mut(1);
         let end = copy_async(&mut last[0], &middle[0], &streams[2]).unwrap();
+        until_issued(&lead, 9);
         lead.run();
         // The device is done with all three, and the host has looked at none but the last.
         assert!(!matches!(end.status(), Status::Done));
@@ -376,6 +388,7 @@ fn an_operation_whose_mark_fails_has_failed_and_its_memory_stays() {
     assert_eq!(fill_async(&mut there, 1u8, &streams[1]).unwrap_err().attempted(), "mark");
     // The stream itself goes on.
     let next = fill_async(&mut other, 5u8, &streams[0]).unwrap();
+    until_issued(&lead, 3);
     lead.run();
     next.wait().unwrap();
     drop((there, other));
@@ -397,6 +410,7 @@ fn a_call_on_the_host_waits_for_the_device_and_the_device_for_the_call() {
     let held = Held::new();
     let call = writes(&on_host, &mut host, 0..64, &held);
     let end = copy_async(&mut there, &host, &stream).unwrap();
+    until_issued(&lead, 2);
     look_hard();
     assert!(!held.has_begun() && lead.queued() == 2);
     lead.run();
