@@ -7,7 +7,7 @@ mod pieces;
 use std::sync::atomic::{Ordering, fence};
 
 use aether_collective::{OpName, Signature};
-use aether_core::{DType, Result};
+use aether_core::{DType, Result, Stores};
 
 use super::header::{Call, Header};
 use super::member::Look;
@@ -32,6 +32,8 @@ pub(crate) struct Collective {
     targets: Vec<Place>,
     work: Work,
     kernel: Option<Kernel>,
+    /// How what is copied goes to the destination.
+    stores: Stores,
     /// All have arrived and agree, and the work is planned.
     begun: bool,
     /// The steps of all calls before.
@@ -54,6 +56,7 @@ impl Default for Collective {
             targets: Vec::new(),
             work: Work::default(),
             kernel: None,
+            stores: Stores::Ordinary,
             begun: false,
             base: 0,
             stage: 0,
@@ -149,6 +152,8 @@ impl Collective {
         let source = |rank: usize| sources.get(rank).copied().unwrap_or(Place::Nowhere);
         self.work.plan(&table.shape, table.rank, &self.signature, &self.counts, source);
         self.kernel = self.signature.op.and_then(|op| Kernel::select(self.signature.dtype, op));
+        // As much is read as is written.
+        self.stores = Stores::for_traffic(2 * self.dst.map_or(0, |it| it.bytes));
         self.begun = true;
         (self.stage, self.read, self.copy) = (0, 0, 0);
         if self.work.steps == 0 {

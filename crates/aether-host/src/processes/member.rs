@@ -31,6 +31,10 @@ struct Current {
     looks: u32,
     /// Looks since something moved.
     idle: u32,
+    /// When it was first seen that nothing moves.
+    idle_since: Option<Instant>,
+    /// The others are asked to ring.
+    is_asleep: bool,
     /// The others are shown what it waits for.
     is_shown: bool,
     collective: Collective,
@@ -58,8 +62,12 @@ pub(crate) enum Look {
 
 /// How many looks at a call that waits pass between looks at the clock and at the others.
 const LOOKS: u32 = 16;
-/// After so many looks at which nothing moved the others are asked to ring.
-const LOOKS_AWAKE: u32 = 200;
+/// After so many looks at which nothing moved the others are asked to ring: about as many as a thread
+/// makes that waits, spins and yields before it sleeps. A bell costs who rings a call of the system, and
+/// has the ear take a core from a rank, so nobody is asked who looks anyway.
+const LOOKS_AWAKE: u32 = 2000;
+/// So are they after this time: where workers look, looks are few.
+const AWAKE: Duration = Duration::from_micros(500);
 /// After so many looks in a row the caller has others to look at.
 const LOOKS_AT_ONCE: u32 = 8;
 
@@ -191,7 +199,7 @@ impl Member {
 impl Current {
     fn begin(&mut self, operation: Operation) {
         self.operation = operation;
-        (self.since, self.looks, self.idle) = (None, 0, 0);
+        (self.since, self.looks, self.idle, self.idle_since) = (None, 0, 0, None);
     }
 
     fn poll(&mut self, table: &Table) -> Result<bool> {
@@ -216,8 +224,8 @@ impl Current {
                     }
                 }
                 Ok(Look::Waits) => {
-                    self.wait(table);
-                    looks += 1;
+                    // What is asked of the others counts only for looks that follow.
+                    looks = if self.wait(table) { 0 } else { looks + 1 };
                     if looks >= LOOKS_AT_ONCE && table.peeked_failure().is_none() {
                         return Ok(false);
                     }
@@ -235,32 +243,42 @@ impl Current {
 
     /// Something moved.
     fn awake(&mut self, table: &Table) {
-        if self.idle >= LOOKS_AWAKE {
+        if std::mem::take(&mut self.is_asleep) {
             table.own().asleep.set(false);
         }
         if std::mem::take(&mut self.is_shown) {
             table.own().wait.write("", &[]);
         }
-        self.idle = 0;
+        (self.idle, self.idle_since) = (0, None);
     }
 
-    /// Looks, now and then, whether what the operation waits for will never come.
-    fn wait(&mut self, table: &Table) {
+    /// Looks, now and then, whether what the operation waits for will never come. Says whether it has
+    /// just asked the others to ring.
+    fn wait(&mut self, table: &Table) -> bool {
         self.idle = self.idle.saturating_add(1);
-        if self.idle == LOOKS_AWAKE {
-            table.own().asleep.set(true);
-        }
         self.looks = self.looks.wrapping_add(1);
         if !self.looks.is_multiple_of(LOOKS) || table.failure().is_some() {
-            return;
+            return false;
         }
+        let idle = self.idle_for();
+        let asks = !self.is_asleep && (self.idle >= LOOKS_AWAKE || idle >= AWAKE);
+        if asks {
+            table.own().asleep.set(true);
+            self.is_asleep = true;
+        }
+        self.look_around(table);
+        asks
+    }
+
+    /// Looks whether what the operation waits for will never come, and shows for whom it waits.
+    fn look_around(&mut self, table: &Table) {
         // Who is gone comes first: a rank that is then found absent made no call before it went.
         let gone: Vec<(usize, String)> =
             table.others().filter_map(|(rank, _)| Some((rank, table.gone(rank)?))).collect();
         let waited = self.waited();
         let late = waited >= table.config.deadline;
         // Looks may be few where there is much else to do, and the others' deadlines pass all the same.
-        let long = self.idle >= LOOKS_AWAKE || waited >= table.config.deadline / 4;
+        let long = self.is_asleep || waited >= table.config.deadline / 4;
         if gone.is_empty() && !late && !long {
             return;
         }
@@ -285,6 +303,12 @@ impl Current {
     fn waited(&mut self) -> Duration {
         let now = Instant::now();
         now.saturating_duration_since(*self.since.get_or_insert(now))
+    }
+
+    /// How long ago it was first seen that nothing moves.
+    fn idle_for(&mut self) -> Duration {
+        let now = Instant::now();
+        now.saturating_duration_since(*self.idle_since.get_or_insert(now))
     }
 
     fn absent(&self, table: &Table) -> Vec<usize> {

@@ -32,7 +32,8 @@ impl Collective {
         Place::Inline
     }
 
-    /// Puts a step of the own source where others can read it.
+    /// Puts a step of the own source where others can read it: of a shared reduction all but the own
+    /// part, which nobody else reduces.
     pub(super) fn stage_step(&self, table: &Table, step: u64) {
         let Some(src) = self.src else { return };
         let at = table.shape.staging + self.slot(step) * table.shape.slot;
@@ -41,10 +42,18 @@ impl Collective {
             let from = region.from + step as usize * self.work.piece;
             let from = src.address.as_ptr().cast_const().wrapping_add(from);
             let to = table.base().wrapping_add(at + region.lane * self.work.piece);
-            // SAFETY: the region is a part of the source, which is valid for reads as long as the call;
-            // the lane is a part of the step's place in this rank's staging area, which nobody reads:
-            // all have consumed the step that was there before.
-            unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+            let (own, length) = match self.work.shares {
+                true => share(bytes, table.rank, table.ranks),
+                false => (bytes, 0),
+            };
+            for part in [0..own, own + length..bytes] {
+                let (from, to) = (from.wrapping_add(part.start), to.wrapping_add(part.start));
+                // SAFETY: the region is a part of the source, which is valid for reads as long as the
+                // call; the lane is a part of the step's place in this rank's staging area, which nobody
+                // reads: all have consumed the step that was there before. A share lies within the
+                // piece, and so do the parts before and behind it.
+                unsafe { std::ptr::copy_nonoverlapping(from, to, part.len()) };
+            }
         }
     }
 
@@ -60,9 +69,10 @@ impl Collective {
                     // SAFETY: the region's piece is readable (see `piece_of`) and was published; the
                     // destination is valid for writes, lies in this rank's memory and overlaps no
                     // source but in place, which is left out.
-                    unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+                    unsafe { self.stores.copy(from, to, bytes) };
                 }
             }
+            self.stores.settle();
             return;
         };
         let bytes = self.length(first, step);
@@ -111,8 +121,9 @@ impl Collective {
             let to = dst.address.as_ptr().wrapping_add(offset + start);
             // SAFETY: the rank has said by `reduced` that its part is there, in its result area or in
             // its heap, within which it lies (`check_bounds`); the destination is this rank's own.
-            unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), to, bytes) };
+            unsafe { self.stores.copy(from.cast_const(), to, bytes) };
         }
+        self.stores.settle();
     }
 
     /// Where the step's piece of a region can be read.
