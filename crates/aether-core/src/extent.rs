@@ -219,11 +219,11 @@ mod tests {
                 }
             }
         }
-        // Miri is slow, and has seen the arithmetic after a few shapes.
-        all.into_iter().step_by(if cfg!(miri) { 41 } else { 1 }).collect()
+        all
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "many pairs, and safe arithmetic alone")]
     fn extents_overlap_exactly_if_they_have_a_byte_in_common() {
         let all: Vec<_> = all().into_iter().map(|it| (it, bytes(&it))).collect();
         for (one, of_one) in &all {
@@ -234,6 +234,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "many pairs, and safe arithmetic alone")]
     fn what_is_left_are_the_other_bytes_each_once() {
         let all: Vec<_> = all().into_iter().map(|it| (it, bytes(&it))).collect();
         for (one, of_one) in &all {

@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn a_copy_is_exact_whatever_the_stores_the_size_and_the_alignment() {
         for stores in [Stores::Ordinary, Stores::Streaming] {
-            for bytes in (0..200).chain([255, 256, 257, 1000]) {
+            let step = if cfg!(miri) { 63 } else { 1 };
+            for bytes in (0..200).step_by(step).chain([255, 256, 257, 1000]) {
                 for (from, to) in [(0, 0), (1, 0), (0, 1), (3, 61), (64, 63), (17, 16)] {
                     let source: Vec<u8> = (0..from + bytes).map(|at| (at * 7 + 1) as u8).collect();
                     let mut target = vec![0xee_u8; to + bytes + 64];

@@ -35,6 +35,7 @@ fn arrive(sweep: &Sweep, at: usize) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "many shapes, and safe arithmetic alone")]
 fn slices_cover_every_byte_of_every_row_once() {
     for count in 1..5 {
         for bytes in 1..9 {
