@@ -219,13 +219,23 @@ impl Current {
                 Ok(Look::Moved) => {
                     self.awake(table);
                     aether_core::progress::moved();
-                    if table.failure().is_none() && self.is_late(table) {
+                    if !self.is_late(table) {
+                        // Whatever happened to the group: a call that can end still does.
+                        continue;
+                    }
+                    if table.failure().is_none() {
                         trouble::report_late(table, &self.describe(), &[]);
                     }
                 }
                 Ok(Look::Waits) => {
+                    let knew = table.peeked_failure().is_some();
                     // What is asked of the others counts only for looks that follow.
                     looks = if self.wait(table) { 0 } else { looks + 1 };
+                    if !knew && table.peeked_failure().is_some() {
+                        // Of a rank that went on to its next call, and failed there, all that this
+                        // call needs is seen by now.
+                        continue;
+                    }
                     if looks >= LOOKS_AT_ONCE && table.peeked_failure().is_none() {
                         return Ok(false);
                     }
