@@ -185,7 +185,8 @@ fn run_in_hand<D: CollectiveDriver>(
     Some(hand.wait())
 }
 
-/// Checks everything of every member that its memory's records don't tell. Plans are large, so they stay where the caller has them.
+/// Checks everything of every member that its memory's records don't tell. Plans are large, so they stay
+/// where the caller has them.
 fn plan_all<'a, D: CollectiveDriver>(
     members: &[Member<D>],
     requests: impl ExactSizeIterator<Item = Request<'a>>,
